@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use store::FormatOptions;
 use types::messages::cluster::{BrickState, ClusterMap, VolumeCreate, VolumeInfo};
+use types::messages::replica::{MetaReport, MetaStatus};
+use types::messages::session::Role;
 use types::{BrickId, ClusterId, Code, Geometry, Refusal, limits};
 use world::{CallError, World};
 
@@ -25,6 +27,8 @@ use crate::size::Size;
 
 /// Name of the volume that every embedded cluster begins with.
 pub(crate) const MAIN_VOLUME: &str = "main";
+/// How long a metadata server may take to say how it is, in microseconds.
+const META_PATIENCE_US: u64 = 500_000;
 /// How long a start may take before it counts as failed.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 /// How long a daemon may take to stop by itself.
@@ -40,6 +44,8 @@ pub(crate) struct ClusterSpec {
     pub(crate) journal: Option<Size>,
     /// Port of the metadata service; any free one if [`None`].
     pub(crate) port: Option<u16>,
+    /// Metadata servers.
+    pub(crate) metas: u32,
 }
 
 /// Makes the directory, the key, the metadata service's store and the bricks.
@@ -57,9 +63,9 @@ pub(crate) fn make(dir: &Path, spec: &ClusterSpec, output: &Output) -> anyhow::R
     }
     let world = real_world()?;
     let (cluster, key) = new_identity(&world);
-    let port = spec.port.map_or_else(|| free_ports(&world, spec.bricks), Ok)?;
-    let ClusterSpec { bricks, code, size, memory, .. } = *spec;
-    let home = Home::prepare(dir, Plan { cluster, port, bricks, size, code, memory }, &key)?;
+    let ClusterSpec { bricks, code, size, memory, metas, .. } = *spec;
+    let port = spec.port.map_or_else(|| free_ports(&world, bricks + metas - 1), Ok)?;
+    let home = Home::prepare(dir, Plan { cluster, port, bricks, size, code, memory, metas }, &key)?;
     create_store(&home.meta_dir(), cluster)?;
     let bar = output.count_bar("formatting bricks", bricks.into());
     for brick in home.bricks() {
@@ -71,16 +77,16 @@ pub(crate) fn make(dir: &Path, spec: &ClusterSpec, output: &Output) -> anyhow::R
     Ok(home)
 }
 
-/// The first of consecutive free ports of loopback: one for the metadata service and one for each brick. They lie
-/// below the range that the kernel assigns to connections, so they stay free while the cluster is down.
-fn free_ports(world: &World, bricks: u32) -> anyhow::Result<u16> {
+/// The first of consecutive free ports of loopback: one for the metadata service and so many others. They lie below the
+/// range that the kernel assigns to connections, so they stay free while the cluster is down.
+fn free_ports(world: &World, others: u32) -> anyhow::Result<u16> {
     const LOWEST: u64 = 10_000;
     const HIGHEST: u64 = 32_000;
     const TRIES: usize = 200;
     let free =
         |port: u64| u16::try_from(port).is_ok_and(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
     let mut runs = (0..TRIES).map(|_| LOWEST + world.random() % (HIGHEST - LOWEST));
-    let run = runs.find(|first| (*first..=first + u64::from(bricks)).all(free));
+    let run = runs.find(|first| (*first..=first + u64::from(others)).all(free));
     run.and_then(|first| u16::try_from(first).ok()).context("no run of ports of 127.0.0.1 is free")
 }
 
@@ -120,9 +126,14 @@ pub(crate) fn fitting_code(bricks: u32) -> Code {
 pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<ClusterSnapshot> {
     let end = Instant::now() + START_PATIENCE;
     let mut started = launch_bricks(home, tied, end, output)?;
-    started.extend(launch(home, "meta", meta_args(home), tied)?);
+    for (name, address) in home.metas() {
+        started.extend(launch(home, &name, meta_args(home, &name, &address), tied)?);
+    }
     let spinner = output.spinner("starting the metadata service");
     let remote = Remote::new(&Target::embedded(home)?)?;
+    while home.plan().metas > 1 && !has_all_metas(home)? {
+        patience(&mut started, end, "the metadata servers")?;
+    }
     let mut map = ClusterMap::empty(home.plan().cluster);
     loop {
         match remote.follow(&mut map) {
@@ -161,6 +172,27 @@ fn launch_bricks(home: &Home, tied: bool, end: Instant, output: &Output) -> anyh
     }
 }
 
+/// Whether the leader counts all metadata servers as members.
+fn has_all_metas(home: &Home) -> anyhow::Result<bool> {
+    let leads = leader(home)?;
+    let members = leads.iter().flat_map(|(_, report)| &report.members);
+    Ok(members.filter(|member| !member.is_joining).count() == home.plan().metas as usize)
+}
+
+/// The name of the metadata server that leads, if one does, and what it says.
+pub(crate) fn leader(home: &Home) -> anyhow::Result<Option<(String, MetaReport)>> {
+    let remote = Remote::as_role(&Target::embedded(home)?, Role::MetaFollower)?;
+    let mut newest: Option<(String, MetaReport)> = None;
+    for (name, address) in home.metas() {
+        let Ok(report) = remote.server(&address, META_PATIENCE_US, &MetaStatus {}) else { continue };
+        let is_newer = newest.as_ref().is_none_or(|(_, other)| other.term < report.term);
+        if report.id != 0 && report.leader == report.id && is_newer {
+            newest = Some((name, report));
+        }
+    }
+    Ok(newest)
+}
+
 fn serves(map: &ClusterMap, brick: BrickId) -> bool {
     map.brick(brick).is_some_and(|b| b.state == BrickState::Up)
 }
@@ -192,9 +224,12 @@ fn launch(home: &Home, name: &str, args: Vec<OsString>, tied: bool) -> anyhow::R
     Ok(Some(started))
 }
 
-fn meta_args(home: &Home) -> Vec<OsString> {
-    let mut args: Vec<OsString> = vec!["meta".into(), "--dir".into(), home.meta_dir().into()];
-    args.extend(["--listen".into(), home.meta_address().into()]);
+fn meta_args(home: &Home, name: &str, address: &str) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec!["meta".into(), "--dir".into(), home.dir().join(name).into()];
+    args.extend(["--listen".into(), address.into()]);
+    if home.dir().join(name) != home.meta_dir() {
+        args.extend(["--join".into(), home.meta_address().into()]);
+    }
     args.extend(["--key-file".into(), home.key_path().into()]);
     args.extend(["--memory".into(), home.plan().memory.0.to_string().into()]);
     args
@@ -239,10 +274,15 @@ pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<Volume
 pub(crate) fn stop(home: &Home, output: &Output) -> Vec<String> {
     let spinner = output.spinner("stopping");
     let mut killed = Vec::new();
-    if let Some(meta) = home.daemon("meta")
-        && !meta.stop(STOP_PATIENCE)
-    {
-        killed.push("meta".to_owned());
+    let names: Vec<String> = home.metas().into_iter().map(|(name, _)| name).collect();
+    let metas: Vec<_> = names.iter().filter_map(|name| Some((name.clone(), home.daemon(name)?))).collect();
+    for (_, daemon) in &metas {
+        daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    }
+    for (name, daemon) in metas {
+        if !daemon.stop(STOP_PATIENCE) {
+            killed.push(name);
+        }
     }
     let bricks: Vec<_> =
         home.bricks().filter_map(|b| Some((b.to_string(), home.daemon(&b.to_string())?))).collect();
@@ -254,7 +294,7 @@ pub(crate) fn stop(home: &Home, output: &Output) -> Vec<String> {
             killed.push(name);
         }
     }
-    for name in std::iter::once("meta".to_owned()).chain(home.bricks().map(|b| b.to_string())) {
+    for name in names.into_iter().chain(home.bricks().map(|b| b.to_string())) {
         let _ = std::fs::remove_file(home.pid_path(&name));
     }
     spinner.finish_and_clear();

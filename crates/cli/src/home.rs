@@ -39,7 +39,12 @@ pub(crate) struct Plan {
     pub(crate) code: Code,
     /// Memory budget of each daemon.
     pub(crate) memory: Size,
+    /// Number of metadata servers. The ports of all but the first follow those of the bricks.
+    pub(crate) metas: u32,
 }
+
+/// The first metadata server; the others are `meta2`, `meta3` and so on.
+const FIRST_META: &str = "meta";
 
 /// An embedded cluster's directory.
 #[derive(Clone, Debug)]
@@ -89,7 +94,7 @@ impl Home {
 
     /// Makes the subdirectories and the key. The directory holds a cluster only after [`Home::commit`].
     pub(crate) fn prepare(dir: &Path, plan: Plan, key: &Key) -> anyhow::Result<Home> {
-        for part in ["meta", "bricks", "run", "log"] {
+        for part in [FIRST_META, "bricks", "run", "log"] {
             let path = dir.join(part);
             fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
         }
@@ -114,9 +119,18 @@ impl Home {
         &self.plan
     }
 
-    /// Where the metadata service listens.
+    /// Where the metadata service listens: of several servers, all.
     pub(crate) fn meta_address(&self) -> String {
-        format!("127.0.0.1:{}", self.plan.port)
+        self.metas().into_iter().map(|(_, address)| address).collect::<Vec<_>>().join(",")
+    }
+
+    /// The metadata servers, by name, and where each listens. The first one begins the cluster.
+    pub(crate) fn metas(&self) -> Vec<(String, String)> {
+        let address = |port: u32| format!("127.0.0.1:{port}");
+        let first = u32::from(self.plan.port);
+        let others = (2..=self.plan.metas)
+            .map(|n| (format!("{FIRST_META}{n}"), address(first + self.plan.bricks + n - 1)));
+        std::iter::once((FIRST_META.to_owned(), address(first))).chain(others).collect()
     }
 
     /// Where a brick listens.
@@ -128,8 +142,9 @@ impl Home {
         self.dir.join("key")
     }
 
+    /// The directory of the first metadata server.
     pub(crate) fn meta_dir(&self) -> PathBuf {
-        self.dir.join("meta")
+        self.dir.join(FIRST_META)
     }
 
     pub(crate) fn brick_path(&self, brick: BrickId) -> PathBuf {
@@ -183,6 +198,7 @@ impl Plan {
             "size": self.size.0,
             "code": self.code.to_string(),
             "memory": self.memory.0,
+            "metas": self.metas,
         })
     }
 
@@ -194,6 +210,8 @@ impl Plan {
             size: Size(value["size"].as_u64()?),
             code: value["code"].as_str()?.parse().ok()?,
             memory: Size(value["memory"].as_u64()?),
+            // Clusters of earlier builds have one.
+            metas: value["metas"].as_u64().map_or(Some(1), |metas| u32::try_from(metas).ok())?,
         })
     }
 }
@@ -211,6 +229,7 @@ mod tests {
             size: Size(1 << 30),
             code: "8+2".parse().expect("a code"),
             memory: Size(256 << 20),
+            metas: 3,
         };
         assert_eq!(Plan::from_json(&plan.to_json()), Some(plan));
         assert_eq!(Plan::from_json(&json!({})), None);

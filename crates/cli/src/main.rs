@@ -141,7 +141,7 @@ fn run(command: Command, output: &Output) -> anyhow::Result<()> {
         Command::Topology(args) => commands::topology::run(&args, output),
         Command::Net(args) => commands::net::run(&args, output),
         Command::Cluster(args) => commands::cluster::run(&args, output),
-        Command::Meta(args) => commands::meta::run(&args),
+        Command::Meta(args) => commands::meta::run(&args, output),
         Command::Brick(args) => commands::brick::run(&args, output),
         Command::Code(args) => commands::code::run(&args, output),
         Command::Lab(args) => commands::lab::run(&args, output),

@@ -24,7 +24,8 @@ use crate::size::Size;
 /// The cluster that a command uses.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ConnectionArgs {
-    /// Address of the metadata service, HOST:PORT; without it, the embedded cluster in --dir
+    /// Address of the metadata service, HOST:PORT, or of all its servers with commas between them; without it, the embedded
+    /// cluster in --dir
     #[arg(long, value_name = "ADDR", env = "SHOAL_META", global = true)]
     pub(crate) meta: Option<String>,
     /// File with the cluster's key (see `shoal cluster init`)
@@ -154,19 +155,34 @@ pub(crate) fn real_world() -> anyhow::Result<World> {
     })
 }
 
+/// Pause before metadata servers are asked again, in microseconds.
+const RETRY_US: u64 = 200_000;
+
 impl Remote {
     /// Prepares requests; connects at the first one.
     pub(crate) fn new(target: &Target) -> anyhow::Result<Remote> {
+        Remote::as_role(target, Role::Client)
+    }
+
+    /// As [`Remote::new`], in this role.
+    pub(crate) fn as_role(target: &Target, role: Role) -> anyhow::Result<Remote> {
         let world = real_world()?;
-        let identity =
-            Identity { cluster: ClusterId::default(), key: target.key.clone(), role: Role::Client };
+        let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role };
         let peers = Peers::new(world.clone(), identity);
         Ok(Remote { world, peers, meta: target.meta.clone() })
     }
 
-    /// Asks the metadata service.
+    /// Asks the metadata service. Of several servers none may lead for some seconds: waits for one.
     pub(crate) fn meta<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
-        self.ask(&self.meta, CALL_TIMEOUT_US, request)
+        let until = self.world.now() + CALL_TIMEOUT_US;
+        loop {
+            match self.ask(&self.meta, CALL_TIMEOUT_US, request) {
+                Err(CallError::Unreachable) if self.meta.contains(',') && self.world.now() < until => {
+                    self.pause(RETRY_US);
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Asks the metadata service. Returns a refusal as it is; other errors as an error to print.
@@ -245,6 +261,16 @@ impl Remote {
         self.ask_in(epoch, address, PATIENCE_US, request)
     }
 
+    /// Asks any server.
+    pub(crate) fn server<R: Request>(
+        &self,
+        address: &str,
+        us: u64,
+        request: &R,
+    ) -> Result<R::Reply, CallError> {
+        self.ask(address, us, request)
+    }
+
     /// The connections themselves.
     pub(crate) fn peers(&self) -> &Peers {
         &self.peers
@@ -284,6 +310,10 @@ impl Remote {
 /// The error for a failed call, with a remedy.
 pub(crate) fn explain(error: CallError, address: &str) -> anyhow::Error {
     match error {
+        CallError::Refused(Refusal::NotLeader) => problem(
+            format!("the metadata server at {address} follows another one"),
+            "--meta with all metadata servers, as in A:7400,B:7400,C:7400; `shoal meta list` shows them",
+        ),
         CallError::Refused(refusal) => {
             anyhow::anyhow!("the metadata service at {address} refused: {refusal}")
         }

@@ -61,6 +61,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         | Refusal::DiskFailed
         | Refusal::NotStaged
         | Refusal::NotUp
+        | Refusal::NotLeader
         | Refusal::TooFewDomains
         | Refusal::MetaFailed => libc::EIO,
     }

@@ -1,17 +1,18 @@
-//! How many files a second a metadata service makes for callers on connections: `calls DIR [CALLERS] [COUNT]`.
+//! How many files a second a metadata service makes for callers on connections: `calls DIR [CALLERS] [COUNT] [SERVERS]`.
 //!
-//! A service in this process with its store in DIR (which must be empty), the callers in another one. Each caller makes
-//! a file and opens it, tells its size and closes it, one request after the other. Prints files per second, and the CPU
-//! time per file of the service and of the callers.
+//! Each server is a process with its store in DIR (which must be empty), the callers are another one. Each caller makes a file
+//! and opens it, tells its size and closes it, one request after the other. Prints files per second, and the CPU time per
+//! file of the callers and of all servers.
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::rc::Rc;
 use std::time::Duration;
 
-use meta::{Engine, MetaOptions, Service, create_cluster};
+use meta::{Engine, MetaError, MetaOptions, Server, ServerOptions, create_cluster};
 use types::messages::brick::AskedCounts;
 use types::messages::cluster::{BrickClass, BrickJoin, ClientJoin, ClientPoll, VolumeCreate};
 use types::messages::names::{Caller, Create, FileKind, Owner, Release, SizeUpdate, Unlink, UpdateSizes};
+use types::messages::replica::MetaStatus;
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{BrickId, Buf, ClusterId, Code, Epoch, Geometry, Incarnation, InodeId, MapVersion, NodeId};
@@ -25,31 +26,84 @@ fn main() -> Result<(), Fault> {
     if text(0, "") == "--callers" {
         return call(&text(1, ""), text(2, "16").parse()?, text(3, "20000").parse()?);
     }
+    if text(0, "") == "--server" {
+        let world = World::real()?;
+        let join = Some(text(3, "")).filter(|join| !join.is_empty());
+        return Err(world.block_on(serve(&world, &text(1, ""), &text(2, ""), join)?).into());
+    }
+    let servers: usize = text(3, "1").parse()?;
     let world = World::real()?;
-    let path = std::path::Path::new(&text(0, ".")).join("store.redb");
-    let engine = Engine::open_redb(&path)?;
-    create_cluster(&engine, ClusterId([7; 16]))?;
-    let options = MetaOptions {
-        listen: "127.0.0.1:0".into(),
+    let addresses: Vec<String> = (0..servers).map(|_| free_address()).collect::<Result<_, _>>()?;
+    let mut others = Others(Vec::new());
+    for (number, address) in addresses.iter().enumerate() {
+        let dir = std::path::Path::new(&text(0, ".")).join(format!("meta{number}"));
+        std::fs::create_dir_all(&dir)?;
+        let dir = dir.to_string_lossy().into_owned();
+        let join = if number == 0 { "" } else { &addresses[0] };
+        let server =
+            Command::new(std::env::current_exe()?).args(["--server", &dir, address, join]).spawn()?;
+        others.0.push(server);
+    }
+    let peers = Peers::new(world.clone(), identity(Role::MetaFollower));
+    world.block_on(async {
+        let members = async |address: &str| {
+            let asked = peers.call(address, Epoch(0), &MetaStatus {}, Buf::default()).await;
+            asked.map_or(0, |(report, _)| {
+                report.members.iter().filter(|member| !member.is_joining).count().max(1)
+            })
+        };
+        while members(&addresses[0]).await < servers {
+            world.sleep(100_000).await;
+        }
+    });
+    let before = others.cpu_time();
+    let status = Command::new(std::env::current_exe()?)
+        .args(["--callers", &addresses.join(","), &text(1, "16"), &text(2, "20000")])
+        .status()?;
+    println!("servers: {:.2} CPU s", (others.cpu_time() - before).as_secs_f64());
+    if status.success() { Ok(()) } else { Err("the callers failed".into()) }
+}
+
+/// The servers' processes, which end with this one.
+struct Others(Vec<Child>);
+
+impl Others {
+    fn cpu_time(&self) -> Duration {
+        self.0.iter().map(|child| cpu_time(&child.id().to_string())).sum()
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ended = child.kill().and_then(|()| child.wait());
+        }
+    }
+}
+
+fn free_address() -> std::io::Result<String> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+/// A server that runs until it cannot go on.
+fn serve(
+    world: &World,
+    dir: &str,
+    listen: &str,
+    join: Option<String>,
+) -> Result<impl Future<Output = MetaError>, Fault> {
+    let engine = Engine::open_redb(std::path::Path::new(dir).join("store.redb"))?;
+    if join.is_none() {
+        create_cluster(&engine, ClusterId([7; 16]))?;
+    }
+    let service = MetaOptions {
+        listen: listen.to_owned(),
         identity: identity(Role::Meta),
         memory_budget: meta::MEMORY_BUDGET_DEFAULT,
     };
-    let service = world.block_on(Service::start(world.clone(), engine, options))?;
-    let mut callers = Command::new(std::env::current_exe()?)
-        .args(["--callers", &service.address(), &text(1, "16"), &text(2, "20000")])
-        .spawn()?;
-    world.spawn("metadata", service.run());
-    let cpu = cpu_time();
-    let status = world.block_on(async {
-        loop {
-            if let Some(status) = callers.try_wait()? {
-                return std::io::Result::Ok(status);
-            }
-            world.sleep(20_000).await;
-        }
-    })?;
-    println!("service: {:.2} CPU s, {} MiB resident", (cpu_time() - cpu).as_secs_f64(), world.memory() >> 20);
-    if status.success() { Ok(()) } else { Err("the callers failed".into()) }
+    let options = ServerOptions { service, advertise: listen.to_owned(), join };
+    let server = Server::new(world.clone(), engine, options);
+    Ok(async move { server.run(&|_| {}).await })
 }
 
 fn identity(role: Role) -> Identity {
@@ -113,12 +167,12 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             Caller { client: joined.client, op: ops.get(), acked: ops.get().saturating_sub(2 * callers) }
         };
         let volume = joined.volume;
-        let (mut wall, mut cpu) = (world.now(), cpu_time());
+        let (mut wall, mut cpu) = (world.now(), cpu_time("self"));
         let mut tell = |what: &str| {
             let rate = (part * callers) as f64 / ((world.now() - wall) as f64 / 1e6);
-            let used = (cpu_time() - cpu).as_secs_f64() * 1e6 / (part * callers) as f64;
+            let used = (cpu_time("self") - cpu).as_secs_f64() * 1e6 / (part * callers) as f64;
             println!("{what:>30}: {rate:>8.0} files/s, callers' CPU {used:.1} us");
-            (wall, cpu) = (world.now(), cpu_time());
+            (wall, cpu) = (world.now(), cpu_time("self"));
         };
         let name = |who: u64, at: u64| format!("file-{who}-{at}").into_bytes();
         let parts = (0..callers).map(|who| {
@@ -208,9 +262,9 @@ impl Asker {
     }
 }
 
-/// CPU time that this process has taken, all its threads.
-fn cpu_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+/// CPU time that a process has taken, all its threads.
+fn cpu_time(process: &str) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // Fields 14 and 15 of proc(5), counted from behind the name, in hundredths of a second.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let field = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);

@@ -17,6 +17,32 @@ pub enum MetaError {
         #[source]
         error: JournalError,
     },
+    /// The file with the server's vote cannot be used.
+    #[error("the file with the vote of this metadata server, {path}, cannot be used: {error}")]
+    Ballot {
+        /// Where it lies.
+        path: String,
+        /// The cause.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The store could not be made durable.
+    #[error("the metadata store failed")]
+    Stopped,
+    /// The store was never a copy of another one, so its server cannot join others.
+    #[error("the metadata store is that of a cluster with one metadata server")]
+    Alone,
+    /// Others have removed this server.
+    #[error("this metadata server is not a member any more")]
+    Removed,
+    /// The others know this server at another address.
+    #[error("the other metadata servers know this one as {known}, and it listens at {now}")]
+    Moved {
+        /// Where they call it.
+        known: String,
+        /// Where it is.
+        now: String,
+    },
     /// The store holds values that this build cannot read.
     #[error("the metadata store is damaged")]
     Damaged,

@@ -13,6 +13,9 @@
 //! | `09` | u64 | the last journal record that the engine has; absent in a store that never had a journal |
 //! | `0a` brick:4 | u8 | the class of a brick's device |
 //! | `0b` | text | the topology; absent if nothing is known |
+//! | `0c` | members | the metadata servers that vote; absent while there was never more than one |
+//! | `0d` | u64 | the term of the last record's leader |
+//! | `0e` | nothing | a new server that has nothing yet |
 //! | `10` volume:4 inode:8 | [`Inode`](crate::records::Inode) | an inode |
 //! | `11` volume:4 parent:8 name | [`Entry`](crate::records::Entry) | a name in a directory |
 //! | `12` volume:4 parent:8 cookie:8 | [`Listed`](crate::records::Listed) | the same name, in the order of listing |
@@ -44,6 +47,9 @@ enum Kind {
     Applied = 0x09,
     BrickClass = 0x0a,
     Topology = 0x0b,
+    Members = 0x0c,
+    Term = 0x0d,
+    Incomplete = 0x0e,
     Inode = 0x10,
     Entry = 0x11,
     Listed = 0x12,
@@ -116,6 +122,21 @@ pub(crate) fn done(client: ClientId, op: u64) -> Vec<u8> {
 
 pub(crate) fn applied() -> Vec<u8> {
     Key::new(Kind::Applied, 0).0
+}
+
+/// The metadata servers that vote; nothing while there is one server that has never had another.
+pub(crate) fn members() -> Vec<u8> {
+    Key::new(Kind::Members, 0).0
+}
+
+/// The term of the leader that wrote the last record.
+pub(crate) fn term() -> Vec<u8> {
+    Key::new(Kind::Term, 0).0
+}
+
+/// While this is there, the server is new and has nothing.
+pub(crate) fn incomplete() -> Vec<u8> {
+    Key::new(Kind::Incomplete, 0).0
 }
 
 pub(crate) fn inode(volume: VolumeId, inode: InodeId) -> Vec<u8> {

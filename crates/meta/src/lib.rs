@@ -20,6 +20,7 @@
 //! | `volumes.rs` | makes, grows and deletes volumes |
 //! | `cluster/`, `cluster_id.rs` | the arbiter: bricks, groups, the map; the id of a new store |
 //! | `volume_inode.rs` | an inode's name in the whole cluster |
+//! | `replicas/` | several servers with the same store, of which one leads |
 //! | `service/` | requests, and the tasks in the background: commits, expired leases, fences, purges |
 //!
 //! Outside `service/` nothing reads a clock or waits, and the engine of the store is the only I/O.
@@ -38,6 +39,7 @@ pub mod measure;
 mod opens;
 mod ops;
 mod records;
+mod replicas;
 mod service;
 mod sessions;
 mod state;
@@ -50,7 +52,8 @@ mod volumes;
 pub use cluster_id::{cluster_of, create_cluster};
 pub use error::MetaError;
 pub use kv::Engine;
-pub use service::{MetaOptions, Service};
+pub use replicas::{Server, ServerOptions};
+pub use service::{Ended, MetaOptions, Service};
 
 /// Default memory budget of the service, in bytes.
 pub const MEMORY_BUDGET_DEFAULT: u64 = 256 << 20;

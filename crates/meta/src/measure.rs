@@ -9,6 +9,7 @@ use types::{BrickId, ClientId, ClusterId, Code, Geometry, Incarnation, InodeId, 
 
 use crate::kv::{Engine, Journal, writes_of};
 use crate::ops;
+use crate::replicas::Opened;
 use crate::state::{Change, State};
 use crate::{MetaError, create_cluster};
 use world::{Notify, World};
@@ -49,8 +50,9 @@ pub fn creates(
     let cluster = ClusterId([1; 16]);
     create_cluster(&engine, cluster)?;
     let (budget, work) = (crate::MEMORY_BUDGET_DEFAULT, Notify::new());
-    let recovered = crate::service::recover(world, engine, cluster, budget, &work);
-    let (mut state, journal) = world.block_on(recovered)?;
+    let opened = crate::replicas::open_store(world, engine, cluster, budget, &work);
+    let Opened { store, journal, .. } = world.block_on(opened)?;
+    let mut state = State::of(store, world.now())?;
     let refused = |_: Refusal| MetaError::Damaged;
     let join = BrickJoin {
         brick: BrickId(1),
@@ -99,11 +101,12 @@ async fn write(state: &mut State, journal: Option<&mut Journal>) -> Result<(), R
             state.store.freeze();
             if let Some((table, _)) = state.store.frozen() {
                 state.store.engine().commit(writes_of(&table)).map_err(failed)?;
+                state.store.take_flushed(&table).map_err(failed)?;
             }
-            state.store.take_flushed().map_err(failed)?;
             journal.switch_half();
         }
         journal.append(&record).await.map_err(|_| Refusal::MetaFailed)?;
+        state.store.first_is_chosen();
     }
     Ok(())
 }

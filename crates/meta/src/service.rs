@@ -28,19 +28,20 @@ mod storm;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use committer::recover;
-
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use futures_util::future::{Either, join, join5, select};
-use types::ClusterId;
+use futures_util::future::{join, join5, select};
+use types::messages::replica::MetaMember;
+use types::{ClusterId, Refusal};
 use world::{Handler, Identity, Listener, Notify, Peers, World, serve};
 
-use crate::MetaError;
 use crate::cluster_id::cluster_of;
-use crate::kv::{Engine, Journal};
+use crate::kv::{Engine, Journal, Writes};
+use crate::records::to_value;
+use crate::replicas::{Elected, Leading, Opened, ServerOptions, open_store};
 use crate::state::State;
+use crate::{MetaError, keys};
 
 /// Options of the service.
 #[derive(Clone, Debug)]
@@ -53,16 +54,33 @@ pub struct MetaOptions {
     pub memory_budget: u64,
 }
 
+/// Why a service has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// The store could not be made durable.
+    Failed,
+    /// This server leads no more, or is not alone any more: it follows now.
+    Deposed,
+    /// It has led, and was removed.
+    Removed,
+}
+
 /// State that the tasks share.
-struct Shared {
-    world: World,
+pub(crate) struct Shared {
+    pub(crate) world: World,
     peers: Peers,
+    /// The other servers; `None` if this one is alone.
+    leading: Option<Rc<Leading>>,
+    /// Where others would reach this server, while it is alone; `None` where it cannot have any.
+    pub(crate) alone: Option<String>,
+    /// Set when the service ends in order.
+    ended: Cell<Option<Ended>>,
     memory_budget: u64,
     /// Whether the status has pid and memory: in a simulation they would make runs differ.
     accountable: bool,
     /// Up to which record changes are durable.
     watermark: committer::DurableWatermark,
-    state: RefCell<State>,
+    pub(crate) state: RefCell<State>,
     /// Notified when a change waits to be written.
     work: Notify,
     /// Notified when there are writes for the engine.
@@ -91,27 +109,85 @@ pub struct Service {
 }
 
 impl Service {
-    /// Reads the store and begins to listen. All leases count from now.
+    /// Reads the store of a server that is alone, and begins to listen. All leases count from now.
     pub async fn start(world: World, engine: Engine, options: MetaOptions) -> Result<Service, MetaError> {
         let found = cluster_of(&engine)?.ok_or(MetaError::NoCluster)?;
         let expected = options.identity.cluster;
         if expected != ClusterId::default() && expected != found {
             return Err(MetaError::WrongCluster { found, expected });
         }
-        let accountable = !engine.is_memory();
         let work = Notify::new();
-        let (mut state, journal) = recover(&world, engine, found, options.memory_budget, &work).await?;
+        let opened = open_store(&world, engine, found, options.memory_budget, &work).await?;
+        let advertise = options.listen.clone();
         let listener = world.listen(&options.listen).await;
-        let listener = listener.map_err(|error| MetaError::Listen { address: options.listen, error })?;
-        let identity = Identity { cluster: found, ..options.identity };
+        let listener =
+            listener.map_err(|error| MetaError::Listen { address: options.listen.clone(), error })?;
+        let options = ServerOptions { service: options, advertise, join: None };
+        Service::alone(&world, opened, found, options, work, listener)
+    }
+
+    /// The service of a server that is alone.
+    pub(crate) fn alone(
+        world: &World,
+        opened: Opened,
+        cluster: ClusterId,
+        options: ServerOptions,
+        work: Notify,
+        listener: Listener,
+    ) -> Result<Service, MetaError> {
+        let Opened { store, journal, .. } = opened;
+        let alone = journal.is_some().then(|| options.advertise.clone());
+        let state = State::of(store, world.now())?;
+        Ok(Service::new(world, state, journal, cluster, options, work, listener, alone, None))
+    }
+
+    /// The service of a server that was elected.
+    pub(crate) fn leading(
+        world: &World,
+        elected: Elected,
+        cluster: ClusterId,
+        options: ServerOptions,
+        engine: Engine,
+        listener: Listener,
+    ) -> Result<Service, MetaError> {
+        let identity = Identity { cluster, ..options.service.identity.clone() };
+        let me = MetaMember { id: elected.id, address: options.advertise.clone() };
+        let Elected { term, mut store, history, files, work, voters, asked_us, .. } = elected;
+        let leading = Leading::new(world, &identity, engine, me, &store, term, history, &voters, asked_us);
+        // The last record may be chosen already, or never; this term begins with it, and with one of its own.
+        store.stamp(keys::term(), to_value(&term))?;
+        let mut state = State::of(store, world.now())?;
+        state.commit(Writes::from([(keys::term(), Some(to_value(&term)))]));
+        let journal = Some(files.journal);
+        Ok(Service::new(world, state, journal, cluster, options, work, listener, None, Some(leading)))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "two callers, each with another half of them")]
+    fn new(
+        world: &World,
+        mut state: State,
+        journal: Option<Journal>,
+        cluster: ClusterId,
+        options: ServerOptions,
+        work: Notify,
+        listener: Listener,
+        alone: Option<String>,
+        leading: Option<Rc<Leading>>,
+    ) -> Service {
+        let options = options.service;
+        let accountable = !state.store.engine().is_memory();
+        let identity = Identity { cluster, ..options.identity };
         state.volatile.opens.count_from(world.random());
         state.volatile.truncations.count_from(world.random());
         let shared = Shared {
             peers: Peers::new(world.clone(), identity.clone()),
-            world,
+            world: world.clone(),
+            leading,
+            alone,
+            ended: Cell::new(None),
             memory_budget: options.memory_budget,
             accountable,
-            watermark: committer::DurableWatermark::at(state.store.last()),
+            watermark: committer::DurableWatermark::at(state.store.chosen()),
             state: RefCell::new(state),
             work,
             flush_wanted: Notify::new(),
@@ -122,7 +198,7 @@ impl Service {
             departed: Notify::new(),
             failed: Notify::new(),
         };
-        Ok(Service { shared: Rc::new(shared), listener, identity, journal })
+        Service { shared: Rc::new(shared), listener, identity, journal }
     }
 
     /// Where it listens.
@@ -130,8 +206,8 @@ impl Service {
         self.listener.address()
     }
 
-    /// Serves until dropped. Returns only if the store failed; then the process should be restarted.
-    pub async fn run(self) {
+    /// Serves until dropped, or until it cannot go on. If the store failed, the process should be restarted.
+    pub async fn run(self) -> Ended {
         let Service { shared, listener, identity, journal } = self;
         let failed = shared.failed.wait();
         let for_calls = Rc::clone(&shared);
@@ -147,9 +223,49 @@ impl Service {
                 world.named("fencer", fencer::run(Rc::clone(&shared))),
             ),
         );
-        let ended = select(Box::pin(tasks), Box::pin(failed)).await;
-        if let Either::Right(_) = ended {
+        if let Some(leading) = &shared.leading {
+            leading.feed();
+            let (watched, over) = (Rc::clone(leading), Rc::clone(&shared));
+            world.spawn("leader's lease", async move { watched.watch().await });
+            world.spawn("leader's term", async move { over.end_with_term().await });
+        }
+        select(Box::pin(tasks), Box::pin(failed)).await;
+        let ended = shared.ended.get().unwrap_or(Ended::Failed);
+        if let Some(leading) = &shared.leading {
+            leading.depose("its service has ended");
+        }
+        if ended == Ended::Failed {
             tracing::error!("the metadata service has ended");
+        }
+        ended
+    }
+}
+
+impl Shared {
+    async fn end_with_term(&self) {
+        let Some(leading) = &self.leading else { return };
+        leading.over().await;
+        self.end(Ended::Deposed);
+    }
+
+    /// Ends the service in order.
+    pub(crate) fn end(&self, how: Ended) {
+        if self.ended.get().is_none() {
+            self.ended.set(Some(how));
+        }
+        self.failed.notify();
+    }
+
+    /// Whether this server may act for the cluster now.
+    fn may_act(&self) -> bool {
+        self.leading.as_ref().is_none_or(|leading| leading.may_answer())
+    }
+
+    /// Waits until this server may answer.
+    async fn may_answer(&self) -> Result<(), Refusal> {
+        match &self.leading {
+            Some(leading) => leading.until_it_may_answer().await,
+            None => Ok(()),
         }
     }
 }

@@ -21,8 +21,11 @@ use types::wire::{Codec, Record, to_bytes};
 use types::{ClientId, Refusal, VolumeId};
 
 use crate::cluster::Cluster;
+#[cfg(test)]
 use crate::cluster_id::cluster_of;
-use crate::kv::{Engine, EngineError, KeyValue, Store, Txn, Writes};
+#[cfg(test)]
+use crate::kv::Engine;
+use crate::kv::{EngineError, KeyValue, Store, Txn, Writes};
 use crate::records::from_value;
 use crate::sessions::{Session, Sessions};
 use crate::volatile::{Effect, VolatileState};
@@ -79,18 +82,24 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Loads the state from the store. Every lease counts from `now`.
+    /// Loads the state of a store without a journal. Every lease counts from `now`.
+    #[cfg(test)]
     pub(crate) fn load(engine: Engine, now: u64) -> Result<State, MetaError> {
         // This comes first, so that a store of another version is not reported as damaged.
         cluster_of(&engine)?;
-        let store = Store::open(engine)?;
+        State::of(Store::open(engine)?, now)
+    }
+
+    /// Loads the state from a store, what is not chosen yet included. Every lease counts from `now`.
+    pub(crate) fn of(store: Store, now: u64) -> Result<State, MetaError> {
+        let decided = store.last();
         let cluster = Cluster::load(&store, now)?;
         let mut state = State {
             store,
             volatile: VolatileState::default(),
             sessions: Sessions::default(),
             cluster,
-            decided: 0,
+            decided,
             failed: false,
             batches: 0,
             changes: 0,

@@ -50,6 +50,8 @@ coded_enum! {
         ObjectRemoved = 16,
         /// The brick that the request names holds no lease.
         NotUp = 17,
+        /// This metadata server does not lead.
+        NotLeader = 18,
         /// No such file or directory.
         NotFound = 32,
         /// The name exists already.
@@ -96,7 +98,9 @@ impl Refusal {
     pub fn retry_action(self) -> RetryAction {
         match self {
             Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::DiskFailed => RetryAction::RefreshMap,
-            Refusal::NotServing | Refusal::TooFewLive | Refusal::NotUp => RetryAction::Wait,
+            Refusal::NotServing | Refusal::TooFewLive | Refusal::NotUp | Refusal::NotLeader => {
+                RetryAction::Wait
+            }
             Refusal::Pending | Refusal::Corrupt => RetryAction::AskPrimary,
             _ => RetryAction::GiveUp,
         }
@@ -122,6 +126,7 @@ impl std::fmt::Display for Refusal {
             Refusal::NotStaged => "the unit is not staged here",
             Refusal::ObjectRemoved => "the object has been removed",
             Refusal::NotUp => "the brick holds no lease",
+            Refusal::NotLeader => "this metadata server follows another one",
             Refusal::NotFound => "no such file or directory",
             Refusal::Exists => "exists already",
             Refusal::NotDirectory => "not a directory",

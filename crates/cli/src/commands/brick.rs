@@ -64,7 +64,7 @@ pub(crate) struct BrickArgs {
     /// Block device, file, or URL of an NBD server's export
     #[arg(long, value_name = "PATH|URL", required = true)]
     disk: Option<PathBuf>,
-    /// Address of the metadata service, HOST:PORT
+    /// Address of the metadata service, HOST:PORT, or of all its servers with commas between them
     #[arg(long, value_name = "ADDR", env = "SHOAL_META", required = true)]
     meta: Option<String>,
     /// Where to listen, HOST:PORT; must stay the same, because a restarted brick is recognised by it

@@ -18,6 +18,7 @@ are read back through a second mount, whose caches are empty. Exits with an erro
 
 Examples:
   shoal demo
+  shoal demo --ha                           one of three metadata servers is killed, too
   shoal demo --input ~/Pictures
   shoal demo --code 4+2 --bricks 6 --json")]
 pub(crate) struct DemoArgs {
@@ -36,6 +37,9 @@ pub(crate) struct DemoArgs {
     /// Memory budget of each daemon
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
+    /// Three metadata servers, of which the one that leads is killed while files are copied in
+    #[arg(long)]
+    ha: bool,
     /// Leaves the cluster running and mounted
     #[arg(long)]
     keep: bool,
@@ -50,6 +54,7 @@ pub(crate) fn run(args: &DemoArgs, output: &Output) -> anyhow::Result<()> {
         code: args.code,
         bricks: args.bricks,
         memory: args.memory,
+        ha: args.ha,
         keep: args.keep,
     };
     run_demo(&play_args, output)

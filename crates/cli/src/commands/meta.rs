@@ -1,10 +1,14 @@
-//! `shoal meta`: the metadata service of a cluster, in the foreground.
+//! `shoal meta`: a metadata server of a cluster, in the foreground, and commands about them.
 
+mod list;
+mod remove;
+
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::Args;
-use meta::{Engine, MetaError, MetaOptions, Service, kv::EngineError};
+use clap::{Args, Subcommand};
+use meta::{Engine, MetaError, MetaOptions, Server, ServerOptions, kv::EngineError};
 use types::ClusterId;
 use types::messages::session::Role;
 use types::wire::Key;
@@ -14,25 +18,46 @@ use crate::daemon::{self, DaemonArgs, LISTENING};
 use crate::home::read_key;
 use crate::lock_holder;
 use crate::new_cluster::store_path;
+use crate::output::Output;
 use crate::problem::problem;
 use crate::remote::real_world;
 use crate::size::Size;
 
 /// Serves the metadata of a cluster: names, leases, the map (a daemon; stop it with SIGTERM)
 #[derive(Args)]
-#[command(after_help = "\
-Runs in the foreground and logs to standard error: let a service manager start it, once per cluster.
-Without a key it listens on loopback only.
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+Runs in the foreground and logs to standard error: let a service manager start it. Without a key it listens on
+loopback only.
 
-Example:
-  shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.1:7400 --key-file /var/lib/shoal-meta/key")]
+One server is enough to begin with. With three, on three machines, any one may be lost: they have the same store, one
+of them leads, and another one takes over within seconds. Give all of them to everything else: --meta A,B,C. A server
+whose disk is lost joins again with an empty directory.
+
+Examples:
+  shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.1:7400 --key-file /var/lib/shoal-meta/key
+  shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.2:7400 --join 10.0.0.1:7400 --key-file /etc/shoal/key
+  shoal meta list --meta 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --key-file /etc/shoal/key
+  shoal meta remove 10.0.0.2:7400                           one less, for good"
+)]
 pub(crate) struct MetaArgs {
-    /// Directory made by `shoal cluster init`
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Directory made by `shoal cluster init`; with --join, a new one
+    #[arg(long, value_name = "DIR", required = true)]
+    dir: Option<PathBuf>,
     /// Where to listen, HOST:PORT
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7400")]
     listen: String,
+    /// Address at which others reach it, if that differs from --listen
+    #[arg(long, value_name = "ADDR")]
+    advertise: Option<String>,
+    /// Becomes one more server of a cluster: any of its metadata servers, HOST:PORT, or several with commas between them. Says
+    /// nothing once it is one
+    #[arg(long, value_name = "ADDR[,ADDR...]")]
+    join: Option<String>,
     /// File with the cluster's key
     #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE")]
     key_file: Option<PathBuf>,
@@ -43,33 +68,69 @@ pub(crate) struct MetaArgs {
     daemon: DaemonArgs,
 }
 
-pub(crate) fn run(args: &MetaArgs) -> anyhow::Result<()> {
+#[derive(Subcommand)]
+enum Action {
+    List(list::ListArgs),
+    Remove(remove::RemoveArgs),
+}
+
+pub(crate) fn run(args: &MetaArgs, output: &Output) -> anyhow::Result<()> {
+    match &args.action {
+        Some(Action::List(list)) => list::run(list, output),
+        Some(Action::Remove(remove)) => remove::run(remove, output),
+        None => serve(args),
+    }
+}
+
+fn serve(args: &MetaArgs) -> anyhow::Result<()> {
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
     let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
     daemon::check_listen(&args.listen, &key)?;
-    let path = store_path(&args.dir);
-    if !path.exists() {
+    let dir = args.dir.as_deref().expect("--dir is required");
+    let path = store_path(dir);
+    let advertise = args.advertise.clone().unwrap_or_else(|| args.listen.clone());
+    if args.join.is_some() {
+        check_advertised(&advertise)?;
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    } else if !path.exists() {
         return Err(problem(
             format!("{} is not there", path.display()),
-            format!("`shoal cluster init --dir {}` makes a new cluster", args.dir.display()),
+            format!(
+                "`shoal cluster init --dir {}` makes a new cluster; --join ADDR for one more server of a cluster that exists",
+                dir.display()
+            ),
         ));
     }
     let world = real_world()?;
     let engine = world.block_on(open_store(&world, &path, args.memory.0))?;
-    let options = MetaOptions {
+    let service = MetaOptions {
         listen: args.listen.clone(),
         identity: Identity { cluster: ClusterId::default(), key, role: Role::Meta },
         memory_budget: args.memory.0,
     };
+    let options = ServerOptions { service, advertise, join: args.join.clone() };
+    let listening =
+        |address: &str| tracing::info!("metadata service of {} {LISTENING}{address}", path.display());
     let work = async {
-        let started = Service::start(world.clone(), engine, options).await;
-        let service = started.map_err(|error| explain(error, &path))?;
-        tracing::info!("metadata service of {} {LISTENING}{}", path.display(), service.address());
-        service.run().await;
-        anyhow::bail!("the metadata store {} failed; start the service again", path.display())
+        let error = Server::new(world.clone(), engine, options).run(&listening).await;
+        Err(explain(error, &path))
     };
     daemon::run_until_stopped(&world, stop, work).unwrap_or(Ok(()))
+}
+
+/// Refuses an address under which other machines cannot call this one.
+fn check_advertised(address: &str) -> anyhow::Result<()> {
+    let mut addresses = address
+        .to_socket_addrs()
+        .map_err(|error| problem(format!("{address} is no address: {error}"), "--advertise HOST:PORT"))?;
+    if addresses.any(|address| address.ip().is_unspecified()) {
+        return Err(problem(
+            format!("other metadata servers cannot call {address}"),
+            "--advertise HOST:PORT with an address of this machine, or --listen at one",
+        ));
+    }
+    Ok(())
 }
 
 /// Opens the store. Waits a short time if it is locked, because a service that was just killed may not have ended
@@ -105,6 +166,29 @@ fn explain(error: MetaError, path: &Path) -> anyhow::Error {
             format!("{} holds no cluster", path.display()),
             "`shoal cluster init` in another directory: this one was not made by it",
         ),
+        MetaError::Removed => problem(
+            "this metadata server was removed from the cluster",
+            format!(
+                "nothing, if that was meant; `shoal meta --join` with an empty directory in place of {} to add it again",
+                path.parent().unwrap_or(path).display()
+            ),
+        ),
+        MetaError::Moved { ref known, .. } => problem(
+            error.to_string(),
+            format!(
+                "--listen {known} or --advertise {known}; or `shoal meta remove {known}`, and --join with an empty directory"
+            ),
+        ),
+        MetaError::Alone => problem(
+            format!(
+                "{} is the store of a cluster with one metadata server: it cannot join others",
+                path.display()
+            ),
+            "no --join here, and --join with this server's address for the others; or another, empty directory",
+        ),
+        MetaError::Stopped => {
+            anyhow::anyhow!("the metadata store {} failed; start the service again", path.display())
+        }
         MetaError::Version { .. } => problem(
             format!("{}: {error}", path.display()),
             "start the build that wrote it; or begin with an empty directory: `shoal cluster init`, bricks formatted anew",

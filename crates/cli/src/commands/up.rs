@@ -27,7 +27,8 @@ To put bricks on separate disks, replace DIR/bricks/bN by symbolic links while t
 Examples:
   shoal up                                  four bricks, code 2+2, in /var/lib/shoal (as root)
   shoal up --dir ~/shoal --bricks 10        ten bricks, code 8+2
-  shoal up --bricks 3 --code 1+2            three copies of everything")]
+  shoal up --bricks 3 --code 1+2            three copies of everything
+  shoal up --metas 3                        three metadata servers: `shoal meta list` shows who leads")]
 pub(crate) struct UpArgs {
     /// Directory of the cluster [default: /var/lib/shoal for root, ~/.local/share/shoal otherwise]
     #[arg(long, value_name = "DIR", env = "SHOAL_DIR")]
@@ -47,6 +48,9 @@ pub(crate) struct UpArgs {
     /// Memory budget of each daemon [default: 256M]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
+    /// Metadata servers, to see one of them die [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=7))]
+    metas: Option<u32>,
 }
 
 const BRICKS_DEFAULT: u32 = 4;
@@ -104,6 +108,7 @@ fn spec(args: &UpArgs, dir: &std::path::Path) -> anyhow::Result<ClusterSpec> {
         memory: args.memory.unwrap_or(MEMORY_DEFAULT),
         journal: None,
         port: args.port,
+        metas: args.metas.unwrap_or(1),
     })
 }
 
@@ -130,6 +135,7 @@ fn check_same(args: &UpArgs, home: &Home) -> anyhow::Result<()> {
         args.code.filter(|c| *c != plan.code).map(|_| format!("--code {}", plan.code)),
         args.size.filter(|s| *s != plan.size).map(|_| format!("--size {}", plan.size.0)),
         args.port.filter(|p| *p != plan.port).map(|_| format!("--port {}", plan.port)),
+        args.metas.filter(|n| *n != plan.metas).map(|_| format!("--metas {}", plan.metas)),
         args.memory.filter(|m| *m != plan.memory).map(|_| format!("--memory {}", plan.memory.0)),
     ];
     let made: Vec<String> = differs.into_iter().flatten().collect();

@@ -60,7 +60,8 @@ impl Cleanup {
         }
         let mut daemons: Vec<Daemon> = made.mounts.iter().map(|(_, daemon)| *daemon).collect();
         if let Some(home) = &made.home {
-            let names = std::iter::once("meta".to_owned()).chain(home.bricks().map(|b| b.to_string()));
+            let metas = home.metas().into_iter().map(|(name, _)| name);
+            let names = metas.chain(home.bricks().map(|b| b.to_string()));
             daemons.extend(names.filter_map(|name| home.daemon(&name)));
         }
         for daemon in &daemons {
@@ -77,7 +78,8 @@ impl Cleanup {
         for name in ["mount-1", "mount-2"] {
             let _ = fs::remove_dir(dir.join(name));
         }
-        for name in ["meta", "bricks", "run", "log"] {
+        let metas = made.home.iter().flat_map(|home| home.metas()).map(|(name, _)| name);
+        for name in ["bricks", "run", "log"].map(str::to_owned).into_iter().chain(metas) {
             let _ = fs::remove_dir_all(dir.join(name));
         }
         if !made.dir_was_there {
@@ -118,6 +120,8 @@ pub(super) struct ClusterOptions {
     pub(super) memory: Size,
     /// Bytes of files that will be copied in.
     pub(super) bytes: u64,
+    /// Three metadata servers.
+    pub(super) ha: bool,
     pub(super) keep: bool,
 }
 
@@ -144,6 +148,7 @@ impl DemoCluster {
             memory: options.memory,
             journal,
             port: None,
+            metas: if options.ha { 3 } else { 1 },
         };
         let home = embedded::make(&dir, &spec, output)?;
         cleanup.change(|made| made.home = Some(home.clone()));

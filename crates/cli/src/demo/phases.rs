@@ -1,5 +1,6 @@
 //! The phases of the demo, in order.
 
+use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use types::{BrickId, Code};
 use super::cluster::{Cleanup, ClusterOptions, DemoCluster, DemoMount};
 use super::files::{List, Pass};
 use super::report::{Phase, Report};
-use super::victims::{Victim, busiest_primary, fullest_data_brick, kill};
+use super::victims::{LostLeader, Victim, busiest_primary, fullest_data_brick, kill, kill_leader};
 use crate::embedded::MAIN_VOLUME;
 use crate::mountpoint;
 use crate::output::Output;
@@ -31,6 +32,7 @@ pub(crate) struct DemoOptions {
     pub(crate) code: Code,
     pub(crate) bricks: u32,
     pub(crate) memory: Size,
+    pub(crate) ha: bool,
     pub(crate) keep: bool,
 }
 
@@ -53,7 +55,9 @@ pub(crate) fn run_demo(args: &DemoOptions, output: &Output) -> anyhow::Result<()
         stage.clear();
         std::process::exit(130);
     })?;
-    let result = Demo { args, output, phases: Vec::new(), began: Instant::now() }.run(&cleanup);
+    let result =
+        Demo { lost_leader: RefCell::default(), args, output, phases: Vec::new(), began: Instant::now() }
+            .run(&cleanup);
     if interrupted.load(Ordering::Relaxed) {
         // The error comes from the removal after Ctrl-C. The thread that removes everything also ends the process.
         loop {
@@ -72,6 +76,7 @@ pub(crate) fn run_demo(args: &DemoOptions, output: &Output) -> anyhow::Result<()
 }
 
 struct Demo<'a> {
+    lost_leader: RefCell<Option<LostLeader>>,
     args: &'a DemoOptions,
     output: &'a Output,
     phases: Vec<Phase>,
@@ -117,6 +122,7 @@ impl Demo<'_> {
             links: list.links,
             directories: list.directories,
             victims: vec![copied, killed],
+            lost_leader: self.lost_leader.into_inner(),
             decoded_by_bricks,
             before,
             counters,
@@ -146,6 +152,7 @@ impl Demo<'_> {
             code: self.args.code,
             memory: self.args.memory,
             bytes: list.bytes,
+            ha: self.args.ha,
             keep: self.args.keep,
         };
         let (cluster, _) =
@@ -171,6 +178,10 @@ impl Demo<'_> {
         let bar = self.output.bytes_bar("copy", list.bytes);
         let mut victim = None;
         let watch = || {
+            if self.args.ha {
+                let mut lost = self.lost_leader.borrow_mut();
+                *lost = Some(self.strike_leader(cluster, pass, &bar, list.bytes)?);
+            }
             victim = Some(self.strike(cluster, pass, &bar, list.bytes, busiest_primary)?);
             Ok(())
         };
@@ -195,6 +206,29 @@ impl Demo<'_> {
         let done = pass.compare(list, &mount.dir, watch)?;
         bar.finish_and_clear();
         Ok((victim.context("no brick was killed while comparing")?, done))
+    }
+
+    /// Kills the metadata server that leads after a fifth of the pass, lets the rest continue, and waits until another one
+    /// leads.
+    fn strike_leader(
+        &self,
+        cluster: &DemoCluster,
+        pass: &Pass,
+        bar: &ProgressBar,
+        total: u64,
+    ) -> anyhow::Result<LostLeader> {
+        while pass.bytes() < total / 5 && pass.is_running() {
+            bar.set_position(pass.bytes());
+            thread::sleep(Duration::from_millis(25));
+        }
+        let lost = kill_leader(cluster)?;
+        bar.suspend(|| {
+            self.output.say(&format!(
+                "{} led the metadata servers: killed; {} leads after {:.1} s",
+                lost.name, lost.follower, lost.seconds
+            ));
+        });
+        Ok(lost)
     }
 
     /// Kills one brick after two fifths of the pass, lets the rest continue, and shows the state of the cluster.

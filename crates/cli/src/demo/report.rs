@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use types::Code;
 
-use super::victims::Victim;
+use super::victims::{LostLeader, Victim};
 use crate::size::Size;
 
 /// How long a phase took.
@@ -23,6 +23,7 @@ pub(super) struct Report {
     pub(super) links: usize,
     pub(super) directories: usize,
     pub(super) victims: Vec<Victim>,
+    pub(super) lost_leader: Option<LostLeader>,
     /// Units that bricks decoded, the killed ones' included.
     pub(super) decoded_by_bricks: u64,
     /// Counters of the second mount before and after the comparison.
@@ -128,6 +129,11 @@ impl Report {
             "directories": self.directories,
             "killed": killed,
             "killed_was_primary": self.was_primary(),
+            "killed_leader": self.lost_leader.as_ref().map(|lost| json!({
+                "server": lost.name,
+                "next": lost.follower,
+                "seconds": round(lost.seconds),
+            })),
             "units_decoded": self.decoded(),
             "units_decoded_for_reading": self.decoded_for_reading(),
             "bytes_from_client_caches": self.cached(),
@@ -160,6 +166,11 @@ impl Report {
             self.decoded(),
             self.cached().map_or("unknown".into(), |n| n.to_string()),
         );
+        if let Some(LostLeader { name, follower, seconds }) = &self.lost_leader {
+            text += &format!(
+                "Killed with SIGKILL while copying: {name}, which led the metadata servers; {follower} led {seconds:.1} s later.\n"
+            );
+        }
         let speed = |phase| self.speed(phase).map_or("-".into(), |s| format!("{s:.0} MiB/s"));
         text += &format!(
             "Copied in at {}, read back and compared at {}, {:.0} s in all.\n",

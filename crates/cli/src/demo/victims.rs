@@ -9,7 +9,7 @@ use types::messages::cluster::{BrickState, ClusterMap, SlotState};
 
 use super::cluster::DemoCluster;
 use crate::commands::status::primary_of;
-use crate::embedded::MAIN_VOLUME;
+use crate::embedded::{self, MAIN_VOLUME};
 
 /// A brick that was killed.
 pub(super) struct Victim {
@@ -23,6 +23,36 @@ pub(super) struct Victim {
     pub(super) decoded: u64,
     /// When in the pass it was killed, in bytes.
     pub(super) at: u64,
+}
+
+/// A metadata server that led, and was killed.
+pub(super) struct LostLeader {
+    pub(super) name: String,
+    /// The one that led after it, and how long nobody did.
+    pub(super) follower: String,
+    pub(super) seconds: f64,
+}
+
+/// How long an election may take.
+const ELECTION: Duration = Duration::from_secs(60);
+
+/// Kills the metadata server that leads with SIGKILL, and returns when another one does.
+pub(super) fn kill_leader(cluster: &DemoCluster) -> anyhow::Result<LostLeader> {
+    let leads = embedded::leader(&cluster.home)?.context("no metadata server leads")?;
+    let (name, report) = leads;
+    let daemon = cluster.home.daemon(&name).with_context(|| format!("{name} does not run"))?;
+    let began = Instant::now();
+    daemon.signal(Signal::SIGKILL);
+    anyhow::ensure!(daemon.wait_gone(Duration::from_secs(5)), "{name} survived SIGKILL");
+    while began.elapsed() < ELECTION {
+        if let Some((follower, later)) = embedded::leader(&cluster.home)?
+            && later.term > report.term
+        {
+            return Ok(LostLeader { name, follower, seconds: began.elapsed().as_secs_f64() });
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    anyhow::bail!("no metadata server leads {} s after {name} was killed", ELECTION.as_secs())
 }
 
 /// How long a small input may lie in the mount's buffers before the first write is ordered.

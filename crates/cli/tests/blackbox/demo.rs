@@ -73,6 +73,23 @@ fn two_bricks_die_and_nothing_is_lost() {
 }
 
 #[test]
+fn the_leading_metadata_server_dies_too() {
+    let fixture = Fixture::new("demo-ha");
+    let (files, dir) = (fixture.path("files"), fixture.path("demo"));
+    input(&files, 24 << 20);
+    let ran = within(Duration::from_secs(300), "the demo", || {
+        let words = ["demo", "--ha", "--json", "--bricks", "6", "--code", "4+2"];
+        fixture.shoal(&[&words[..], &["--input", text(&files), "--dir", text(&dir)]].concat())
+    });
+    let report = ran.json();
+    assert_eq!((&report["good"], &report["mismatches"]), (&true.into(), &0.into()), "{report:#}");
+    let lost = &report["killed_leader"];
+    assert_ne!(lost["server"], lost["next"], "{report:#}");
+    assert!(!dir.exists(), "the demo clears up");
+    assert!(fixture.processes().is_empty(), "{:?}", fixture.processes());
+}
+
+#[test]
 fn an_interrupted_demo_clears_up() {
     let fixture = Fixture::new("interrupted");
     let (files, dir) = (fixture.path("files"), fixture.path("demo"));

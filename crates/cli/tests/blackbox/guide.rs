@@ -35,7 +35,7 @@ const EMPTY: [&str; 4] = ["/mnt", "/run", "/var/lib", "/var/log"];
 /// Directories that a page finds as they are, and changes for itself only.
 const COVERED: [&str; 3] = ["/etc", "/sbin", "/usr/local/bin"];
 /// How commands begin that stay in the foreground.
-const DAEMONS: [&str; 2] = ["shoal meta ", "shoal brick --"];
+const DAEMONS: [&str; 2] = ["shoal meta --", "shoal brick --"];
 
 /// How commands begin that cannot run here, and why. Each is needed.
 const NOT_HERE: [(&str, &str); 11] = [
@@ -92,6 +92,7 @@ pages! {
     lent_disks "docs/guide/lent-disks.md"
     limits "docs/guide/limits.md"
     memory "docs/guide/memory.md"
+    metadata_servers "docs/guide/metadata-servers.md"
     mount_options "docs/guide/mount-options.md"
     network "docs/guide/network.md"
     nfs "docs/guide/nfs.md"

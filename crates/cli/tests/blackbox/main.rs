@@ -61,6 +61,7 @@ mod history;
 mod lab;
 mod loop_device;
 mod memory;
+mod metas;
 mod mounts;
 mod nbd;
 mod nemesis;

@@ -1,6 +1,6 @@
 //! A whole cluster in one thread: metadata service, bricks and clients on simulated machines.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cache::CacheFile;
 use client::{Encode, Mount, MountOptions, Session};
-use meta::{Engine, MetaOptions, Service};
+use meta::{Engine, MetaOptions, Server, ServerOptions};
 use pace::device::PolicyName;
 use store::{Brick, BrickOptions, FormatOptions};
 use types::messages::cluster::{
@@ -29,11 +29,29 @@ const BRICK_CACHE_BYTES: u64 = 1 << 20;
 /// Least memory budget of a brick with a cache.
 const CACHE_MEMORY_MIN: u64 = 1 << 20;
 const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
+/// Nodes of metadata servers. The cluster begins with the first one.
+pub(crate) const META_NODES: [&str; 3] = ["meta", "metab", "metac"];
+
+thread_local! {
+    /// Metadata servers of this thread's cluster.
+    static METAS: Cell<usize> = const { Cell::new(1) };
+}
+
+/// The nodes of the metadata servers of this thread's cluster.
+pub(crate) fn meta_nodes() -> &'static [&'static str] {
+    &META_NODES[..METAS.get()]
+}
+
+/// Where the metadata service of this thread's cluster is.
+pub(crate) fn meta() -> &'static str {
+    if METAS.get() == 1 { "meta:1" } else { "meta:1,metab:1,metac:1" }
+}
 
 /// The machines, and what outlives their processes.
 pub(crate) struct Cluster {
     pub(crate) sim: Simulation,
-    engine: Engine,
+    /// The stores of the metadata servers, by node.
+    engines: BTreeMap<&'static str, Engine>,
     pub(crate) bricks: u32,
     brick_memory: u64,
     /// How bricks open their disks.
@@ -67,11 +85,13 @@ impl Cluster {
         brick_memory: u64,
     ) -> Cluster {
         let sim = Simulation::new(seed, options);
-        let engine = Engine::memory_with_journal("journal");
-        meta::create_cluster(&engine, CLUSTER).expect("a fresh engine holds no cluster");
+        METAS.set(1);
+        let engines = META_NODES.map(|node| (node, Engine::memory_with_journal("journal")));
+        let engines = BTreeMap::from(engines);
+        meta::create_cluster(&engines["meta"], CLUSTER).expect("a fresh engine holds no cluster");
         let (data, ended) = (0..0, Rc::default());
         let (brick_io, policy) = (DiskMode::Buffered, PolicyName::Noop);
-        let mut cluster = Cluster { sim, engine, bricks, brick_memory, brick_io, policy, data, ended };
+        let mut cluster = Cluster { sim, engines, bricks, brick_memory, brick_io, policy, data, ended };
         for brick in 0..bricks {
             let world = cluster.sim.node(&brick_node(brick));
             cluster.data = cluster.sim.block_on(&brick_node(brick), async move {
@@ -86,23 +106,35 @@ impl Cluster {
         cluster
     }
 
+    /// The cluster has three metadata servers.
+    pub(crate) fn with_three_metas(&mut self) {
+        METAS.set(META_NODES.len());
+    }
+
     /// Starts everything.
     pub(crate) fn start(&self) {
         self.start_meta();
         (0..self.bricks).for_each(|brick| self.start_brick(brick));
     }
 
+    /// Starts all metadata servers.
     pub(crate) fn start_meta(&self) {
-        let world = self.sim.node("meta");
-        let (engine, on) = (self.engine.clone(), world.clone());
+        meta_nodes().iter().for_each(|node| self.start_meta_server(node));
+    }
+
+    pub(crate) fn start_meta_server(&self, node: &str) {
+        let world = self.sim.node(node);
+        let (engine, on, listen) = (self.engines[node].clone(), world.clone(), format!("{node}:1"));
+        let join = (node != META_NODES[0]).then(|| meta().to_owned());
         world.spawn("test", async move {
-            let options = MetaOptions {
-                listen: "meta:1".to_owned(),
+            let service = MetaOptions {
+                listen: listen.clone(),
                 identity: identity(Role::Meta),
                 memory_budget: 1 << 26,
             };
-            let service = Service::start(on, engine, options).await.expect("the service starts");
-            service.run().await;
+            let options = ServerOptions { service, advertise: listen, join };
+            let error = Server::new(on, engine, options).run(&|_| {}).await;
+            panic!("a metadata server has ended: {error}");
         });
     }
 
@@ -119,7 +151,7 @@ impl Cluster {
                 identity: identity(Role::Brick),
                 listen: format!("{}:1", brick_node(brick)),
                 advertise: None,
-                meta: "meta:1".to_owned(),
+                meta: meta().to_owned(),
                 memory_budget,
                 threads: 1,
                 depth: 3,
@@ -140,7 +172,7 @@ impl Cluster {
     /// Every process dies and every machine loses power.
     pub(crate) fn power_cut_all(&self) {
         (0..self.bricks).for_each(|brick| self.sim.power_cut(&brick_node(brick)));
-        self.sim.power_cut("meta");
+        meta_nodes().iter().for_each(|node| self.sim.power_cut(node));
     }
 }
 
@@ -178,7 +210,7 @@ pub(crate) async fn create_volume_of(
         set_topology(&peers, world, text).await;
     }
     for _ in 0..1000 {
-        match peers.call("meta:1", Epoch(0), &create, Buf::empty()).await {
+        match peers.call(meta(), Epoch(0), &create, Buf::empty()).await {
             // The answer to an earlier try may have been lost.
             Ok(_) | Err(CallError::Refused(Refusal::Exists)) => return,
             Err(error) => tracing::debug!(%error, "no volume yet"),
@@ -191,7 +223,7 @@ pub(crate) async fn create_volume_of(
 async fn set_topology(peers: &Peers, world: &World, text: &str) {
     let set = TopologySet { topology: text.to_owned(), may_move: false };
     for _ in 0..1000 {
-        match peers.call("meta:1", Epoch(0), &set, Buf::empty()).await {
+        match peers.call(meta(), Epoch(0), &set, Buf::empty()).await {
             Ok(_) => return,
             Err(CallError::Refused(refusal)) => panic!("the topology is refused: {refusal}\n{text}"),
             Err(error) => tracing::debug!(%error, "no topology yet"),
@@ -206,7 +238,7 @@ pub(crate) async fn map(world: &World) -> ClusterMap {
     let peers = Peers::new(world.clone(), identity(Role::Client));
     let mut fetch = MapFetch::new(MapVersion(0), None);
     for _ in 0..1000 {
-        match peers.call("meta:1", Epoch(0), fetch.request(), Buf::empty()).await {
+        match peers.call(meta(), Epoch(0), fetch.request(), Buf::empty()).await {
             Ok((reply, _)) => {
                 if fetch.answered(reply) {
                     let mut map = ClusterMap::empty(peers.cluster());
@@ -268,7 +300,7 @@ impl Client {
     /// Mounts the volume on a machine.
     pub(crate) async fn mount(world: World, unstable_budget: u64, encode: Encode) -> Client {
         for _ in 0..200 {
-            let mut options = MountOptions::new("meta:1", VOLUME, identity(Role::Client));
+            let mut options = MountOptions::new(meta(), VOLUME, identity(Role::Client));
             options.unstable_budget = unstable_budget;
             options.encode = encode;
             options.disk_cache = cache_disk(&world).await;

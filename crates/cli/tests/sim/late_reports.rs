@@ -8,7 +8,7 @@ use types::{Buf, Epoch, InodeId, VolumeId};
 use world::Peers;
 use world::sim::SimOptions;
 
-use crate::cluster::{Client, Cluster, create_volume, identity, map};
+use crate::cluster::{Client, Cluster, create_volume, identity, map, meta};
 use crate::scenario::bytes_of;
 
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
@@ -30,7 +30,7 @@ impl Late<'_> {
         let update = SizeUpdate { inode, truncate_seq, size: size as u64, mtime, set_time: false };
         let client = self.client.mount.client();
         let grow = UpdateSizes { client, volume: self.volume, sizes: vec![update], stable };
-        let called = self.peers.call("meta:1", Epoch::default(), &grow, Buf::empty()).await;
+        let called = self.peers.call(meta(), Epoch::default(), &grow, Buf::empty()).await;
         called.expect("the service answers").0
     }
 
@@ -45,7 +45,7 @@ impl Late<'_> {
             truncate_seq,
             stale_end,
         };
-        let called = self.peers.call("meta:1", Epoch::default(), &zeroed, Buf::empty()).await;
+        let called = self.peers.call(meta(), Epoch::default(), &zeroed, Buf::empty()).await;
         called.expect("the service answers");
     }
 }

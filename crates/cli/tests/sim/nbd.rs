@@ -13,7 +13,7 @@ use types::{Buf, Code, Epoch, Geometry};
 use world::sim::SimOptions;
 use world::{Peers, StreamReceiver, StreamSender, World};
 
-use crate::cluster::{Cluster, brick_node, identity, tune};
+use crate::cluster::{Cluster, brick_node, identity, meta, tune};
 
 const DISK: &str = "disk";
 const BLOCK: usize = 4096;
@@ -150,7 +150,7 @@ fn start_gate(cluster: &Cluster, node: &str, write_through: bool, unstable_budge
     let (on, at) = (world.clone(), format!("{node}:10809"));
     world.spawn("test", async move {
         loop {
-            let mut options = MountOptions::new("meta:1", DISK, identity(Role::Client));
+            let mut options = MountOptions::new(meta(), DISK, identity(Role::Client));
             options.encode = Encode::Auto;
             options.unstable_budget = unstable_budget;
             if let Ok(mount) = Mount::join(&on, options).await {
@@ -233,7 +233,7 @@ async fn work(world: &World, node: &str, model: &RefCell<Model>, write_through: 
 
 /// Whoever asks where bytes are is told of all of them.
 async fn check_holes(world: &World, bytes: &[u8]) {
-    let options = MountOptions::new("meta:1", DISK, identity(Role::Client));
+    let options = MountOptions::new(meta(), DISK, identity(Role::Client));
     let mount = Mount::join(world, options).await.expect("anybody may mount it");
     world.spawn("client", mount.clone().background(world.clone()));
     let session = mount.session(world.clone());
@@ -270,7 +270,7 @@ fn with_disk<F: Future>(seed: u64, story: impl FnOnce(Rc<Cluster>, World) -> F) 
             placement: None,
             near_writer: false,
         };
-        while peers.call("meta:1", Epoch(0), &create, Buf::empty()).await.is_err() {
+        while peers.call(meta(), Epoch(0), &create, Buf::empty()).await.is_err() {
             vm.sleep(100_000).await;
         }
         story(cluster.clone(), vm.clone()).await

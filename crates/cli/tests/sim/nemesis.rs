@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use world::World;
 use world::sim::DiskFaults;
 
-use crate::cluster::brick_node;
+use crate::cluster::{brick_node, meta_nodes};
 use crate::storm::Storm;
 use crate::swarm::{PersistentFault, TransientFault};
 
@@ -47,12 +47,42 @@ impl Storm<'_> {
                 TransientFault::PowerCut if self.prng.coin() => self.down_at_poll(world, &node, true).await,
                 TransientFault::PowerCut => self.down(world, &node, |sim| sim.power_cut(&node)).await,
                 TransientFault::PowerCutAll => self.all_down(world).await,
-                TransientFault::KillMeta if self.prng.coin() => self.down_at_poll(world, "meta", false).await,
-                TransientFault::KillMeta => self.down(world, "meta", |sim| sim.kill("meta")).await,
-                TransientFault::PowerCutMeta => self.down_at_poll(world, "meta", true).await,
+                TransientFault::KillMeta if self.prng.coin() => {
+                    self.down_at_poll(world, self.a_meta(), false).await;
+                }
+                TransientFault::KillMeta => {
+                    let meta = self.a_meta();
+                    self.down(world, meta, |sim| sim.kill(meta)).await;
+                }
+                TransientFault::PowerCutMeta => self.down_at_poll(world, self.a_meta(), true).await,
+                TransientFault::MetaCut => self.cut_off_meta(world).await,
                 transient => self.trouble(world, transient, &node).await,
             }
         }
+    }
+
+    /// One of the metadata servers.
+    fn a_meta(&self) -> &'static str {
+        match meta_nodes() {
+            [only] => only,
+            several => self.prng.pick(several),
+        }
+    }
+
+    /// A metadata server does not reach the others, or they do not reach it.
+    async fn cut_off_meta(&self, world: &World) {
+        let (sim, node, how) = (&self.cluster.sim, self.a_meta(), self.prng.below(3));
+        let others = || meta_nodes().iter().filter(|other| **other != node);
+        let cut = |cut| {
+            others().for_each(|other| match how {
+                0 => sim.partition(node, other, cut),
+                1 => sim.cut_one_way(node, other, cut),
+                _ => sim.cut_one_way(other, node, cut),
+            });
+        };
+        cut(true);
+        world.sleep(self.prng.below(6_000_000)).await;
+        cut(false);
     }
 
     /// A process ends now, and is started again.
@@ -88,7 +118,7 @@ impl Storm<'_> {
     /// All bricks and the metadata service lose power, and come back one after the other, within their leases.
     async fn all_down(&self, world: &World) {
         let mut nodes: Vec<String> = (0..self.config.bricks).map(brick_node).collect();
-        nodes.push("meta".to_owned());
+        nodes.extend(meta_nodes().iter().map(|node| (*node).to_owned()));
         nodes.retain(|node| self.claim(node));
         self.rest_if_astray(world, &nodes).await;
         nodes.iter().for_each(|node| self.cluster.sim.power_cut(node));
@@ -129,7 +159,8 @@ impl Storm<'_> {
     /// Cuts a node off from all others, or ends that.
     fn cut_off(&self, node: &str, cut: bool) {
         let bricks = (0..self.config.bricks).map(brick_node);
-        let others = bricks.chain(["clienta", "clientb", "meta"].map(str::to_owned));
+        let metas = meta_nodes().iter().copied();
+        let others = bricks.chain(["clienta", "clientb"].into_iter().chain(metas).map(str::to_owned));
         others.filter(|other| other != node).for_each(|other| self.cluster.sim.partition(node, &other, cut));
     }
 
@@ -144,7 +175,7 @@ impl Storm<'_> {
             self.cut_off(node, false);
         }
         match node.strip_prefix("brick").and_then(|number| number.parse().ok()) {
-            None => self.cluster.start_meta(),
+            None => self.cluster.start_meta_server(node),
             // A brick whose disk failed meanwhile stays away.
             Some(brick) if self.dead.borrow().contains(&brick) => {}
             Some(brick) => self.cluster.start_brick(brick),
@@ -154,7 +185,7 @@ impl Storm<'_> {
     /// Something that ends no process.
     async fn trouble(&self, world: &World, transient: TransientFault, node: &str) {
         let sim = &self.cluster.sim;
-        let peers = ["clienta", "clientb", "meta"].map(str::to_owned);
+        let peers = ["clienta", "clientb", self.a_meta()].map(str::to_owned);
         let bricks: Vec<String> =
             (0..self.config.bricks).map(brick_node).filter(|other| other != node).collect();
         let other = match self.prng.below(2) {
@@ -254,19 +285,19 @@ impl Storm<'_> {
     async fn away(&self, world: &World, node: &str, cut_off: bool) {
         let sim = &self.cluster.sim;
         match cut_off {
-            true => sim.partition(node, "meta", true),
+            true => meta_nodes().iter().for_each(|meta| sim.partition(node, meta, true)),
             false => sim.kill(node),
         }
         world.sleep(OUTAGE_US).await;
         if cut_off {
-            sim.partition(node, "meta", false);
+            meta_nodes().iter().for_each(|meta| sim.partition(node, meta, false));
             self.down.borrow_mut().remove(node);
         } else {
             self.up_again(node);
         }
         for _ in 0..if self.prng.coin() { ADMISSION_KILLS } else { 0 } {
             world.sleep(self.prng.below(ADMISSION_PAUSE_US)).await;
-            self.down_at_poll(world, "meta", self.prng.coin()).await;
+            self.down_at_poll(world, self.a_meta(), self.prng.coin()).await;
         }
     }
 

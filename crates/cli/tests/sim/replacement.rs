@@ -6,7 +6,7 @@ use types::{BrickId, Buf, Epoch};
 use world::{Peers, World};
 
 use crate::check::liveness::{self, RECOVERY_US};
-use crate::cluster::{brick_node, identity, map};
+use crate::cluster::{brick_node, identity, map, meta};
 use crate::storm::Storm;
 
 /// Pause between two looks, in microseconds.
@@ -41,7 +41,7 @@ impl Storm<'_> {
         let request = BrickReplace { old: BrickId(old), new: BrickId(spare) };
         let deadline = world.now() + RECOVERY_US;
         loop {
-            let why = match peers.call("meta:1", Epoch(0), &request, Buf::empty()).await {
+            let why = match peers.call(meta(), Epoch(0), &request, Buf::empty()).await {
                 Ok((reply, _)) => match reply.error {
                     None => break,
                     // Its lease has not run out yet, or its slots are still live.

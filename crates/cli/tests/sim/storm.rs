@@ -93,6 +93,9 @@ pub(crate) fn run(seed: u64) -> Tally {
     let mut cluster =
         Cluster::new(seed, config.options.clone(), config.bricks, BRICK_BYTES, config.brick_memory);
     (cluster.brick_io, cluster.policy) = (config.brick_io, config.policy);
+    if config.three_metas {
+        cluster.with_three_metas();
+    }
     let storm = Storm {
         cluster: &cluster,
         seed,

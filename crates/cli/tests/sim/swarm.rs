@@ -32,6 +32,8 @@ pub(crate) enum TransientFault {
     SlowLink,
     /// A disk is slow.
     SlowDisk,
+    /// A metadata server and the others do not reach one another, or only one way. Only where there are several.
+    MetaCut,
     /// The network falls into two parts, of bricks, clients and the metadata service. Only where the network is known.
     Halves,
 }
@@ -98,6 +100,8 @@ pub(crate) struct SwarmConfig {
     pub(crate) budget: u64,
     pub(crate) encode: [Encode; 2],
     pub(crate) options: SimOptions,
+    /// There are three metadata servers.
+    pub(crate) three_metas: bool,
     pub(crate) transient: Vec<TransientFault>,
     /// Longest pause between two transient faults, in microseconds.
     pub(crate) pace_us: u64,
@@ -124,6 +128,9 @@ const TIERED_SEEDS: u64 = 3;
 
 /// One seed in so many knows its network.
 const KNOWN_NETWORK_SEEDS: u64 = 2;
+
+/// One seed in so many has three metadata servers.
+const THREE_METAS_SEEDS: u64 = 3;
 
 /// One seed in so many has bricks with direct disks.
 const DIRECT_SEEDS: u64 = 3;
@@ -167,6 +174,7 @@ impl SwarmConfig {
                 write_us: 2..prng.pick(&[50, 50, 2_000, 100_000]),
                 ..SimOptions::drawn(seed)
             },
+            three_metas: false,
             transient: prng.subset(&TRANSIENT_FAULTS),
             pace_us: prng.pick(&[300_000, 1_000_000, 2_000_000]),
             together: 1 + prng.below(2) as u32,
@@ -181,6 +189,19 @@ impl SwarmConfig {
         .with_a_second_tier(seed)
         .with_a_topology(seed)
         .with_direct_disks(seed)
+        .with_three_metas(seed)
+    }
+
+    /// Three metadata servers for some seeds. Its draws are its own.
+    fn with_three_metas(self, seed: u64) -> SwarmConfig {
+        let prng = Prng::new(seed ^ 0x4d45_5441_0000);
+        let drawn = prng.below(THREE_METAS_SEEDS) == 0;
+        if !std::env::var("SHOAL_METAS").map_or(drawn, |metas| metas == "3") {
+            return self;
+        }
+        let mut transient = self.transient;
+        transient.extend(Some(TransientFault::MetaCut).filter(|_| prng.coin()));
+        SwarmConfig { three_metas: true, transient, ..self }
     }
 
     /// Direct disks for some seeds. Its draws are its own.

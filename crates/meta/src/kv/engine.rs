@@ -6,9 +6,15 @@ use std::path::Path;
 use super::error::EngineError;
 use super::memory::{MemoryEngine, MemoryReader};
 use super::redb::{RedbEngine, RedbReader};
+use crate::records::from_value;
 
 /// Changes to commit together, in the order of their keys; `None` removes.
 pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// The number in a value; 0 if it has none.
+pub(super) fn number(value: &[u8]) -> u64 {
+    from_value(value).unwrap_or(0)
+}
 
 /// A key and its value.
 pub(crate) type KeyValue = (Vec<u8>, Vec<u8>);
@@ -73,6 +79,69 @@ impl Engine {
         match self {
             Engine::Redb(engine) => engine.commit(writes),
             Engine::Memory(engine) => engine.commit(writes),
+        }
+    }
+
+    /// As [`Engine::commit`], with the number of the last record in `key`, unless a later one is there: of commits that were
+    /// begun by different lives of the service, an older one may come last.
+    pub(crate) fn advance<'a>(
+        &self,
+        key: &[u8],
+        last: u64,
+        writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Result<(), EngineError> {
+        match self {
+            Engine::Redb(engine) => engine.advance(key, last, writes),
+            Engine::Memory(engine) => engine.advance(key, last, writes),
+        }
+    }
+
+    /// Removes everything, and puts these in its place, at once.
+    pub(crate) fn replace_all(&self, pairs: &[KeyValue]) -> Result<(), EngineError> {
+        match self {
+            Engine::Redb(engine) => engine.replace_all(pairs),
+            Engine::Memory(engine) => engine.replace_all(pairs),
+        }
+    }
+
+    /// Begins to gather another store beside this one. What was gathered before is forgotten.
+    pub(crate) fn begin_staging(&self) -> Result<(), EngineError> {
+        match self {
+            Engine::Redb(engine) => engine.begin_staging(),
+            Engine::Memory(engine) => {
+                engine.begin_staging();
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds pairs to the other store.
+    pub(crate) fn stage(&self, pairs: &Writes) -> Result<(), EngineError> {
+        match self {
+            Engine::Redb(engine) => engine.stage(pairs),
+            Engine::Memory(engine) => {
+                engine.stage(pairs);
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts the other store, with these pairs, in the place of this one, at once.
+    pub(crate) fn replace_by_staged(&self, pairs: &Writes) -> Result<(), EngineError> {
+        match self {
+            Engine::Redb(engine) => engine.replace_by_staged(pairs),
+            Engine::Memory(engine) => {
+                engine.replace_by_staged(pairs);
+                Ok(())
+            }
+        }
+    }
+
+    /// A view that later commits do not change.
+    pub(crate) fn snapshot(&self) -> Result<Reader, EngineError> {
+        match self {
+            Engine::Redb(engine) => engine.reader().map(Reader::Redb),
+            Engine::Memory(engine) => Ok(Reader::Memory(engine.snapshot())),
         }
     }
 }

@@ -9,12 +9,16 @@
 //! and new records go to the other half. A half is overwritten only when the engine has all its records durably. Each
 //! commit to the engine includes the number of its last record.
 //!
+//! Of several metadata servers, one may replace a record that was not chosen by one with the same number. It lies behind the
+//! first one, and is of a later term.
+//!
 //! Opening scans every block of both halves and skips the records that the engine has. The others must have consecutive
 //! numbers. A gap means damage, because each record was synced before the next one was begun. A torn last record counts
-//! as missing: no answer has depended on it. Its number is never used again, so its remains cannot pass for a later
-//! record.
+//! as missing: no answer has depended on it. Its number is not used again (but where several servers have the same numbers), so
+//! its remains cannot pass for a later record.
 
 use std::io;
+use std::ops::Range;
 
 use types::checksum::crc;
 use types::limits::BLOCK;
@@ -65,14 +69,36 @@ pub(crate) struct Journal {
     used: u64,
 }
 
+/// Which of two records with the same number is the later one: that of the higher rank.
+pub(crate) type Rank = fn(&Writes) -> u64;
+
+/// Where a record lies.
+struct Found {
+    number: u64,
+    half: usize,
+    /// Where its writes lie in the half.
+    writes: Range<usize>,
+}
+
+/// The writes of a record. `None` if they cannot be decoded.
+pub(crate) fn unpacked(bytes: &[u8]) -> Option<Writes> {
+    let mut writes = Writes::new();
+    record::unpack(bytes, &mut writes)?;
+    Some(writes)
+}
+
 /// What a journal held.
 pub(crate) struct RecoveredJournal {
     pub(crate) journal: Journal,
     pub(crate) salt: Salt,
-    /// Writes that the engine does not have yet.
+    /// Writes that the engine does not have yet, but for those of the last record.
     pub(crate) writes: Writes,
+    /// The last record, if the engine does not have it.
+    pub(crate) tail: Option<Writes>,
     /// The number of the last record in the journal or in the engine.
     pub(crate) last: u64,
+    /// The writes of all records that the engine does not have; the first has this number.
+    pub(crate) records: (u64, Vec<Buf>),
 }
 
 impl Journal {
@@ -84,15 +110,13 @@ impl Journal {
         cluster: ClusterId,
         applied: Option<u64>,
         memory_budget: u64,
+        rank: Rank,
     ) -> Result<RecoveredJournal, JournalError> {
         let disk = match world.open_disk_when_free(path, DiskMode::Buffered).await {
             Ok(disk) => disk,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
             Err(_) if applied.is_some() => return Err(JournalError::Missing),
-            Err(_) => {
-                let half = (memory_budget / 32).clamp(HALF_MIN, HALF_MAX).next_multiple_of(BLOCK as u64);
-                world.create_disk(path, BLOCK as u64 + 2 * half).await?
-            }
+            Err(_) => create(world, path, memory_budget).await?,
         };
         let header = disk.read(0, BLOCK).await?;
         let (salt, half_len) = if header.iter().all(|byte| *byte == 0) {
@@ -104,37 +128,83 @@ impl Journal {
         } else {
             read_header(&header, cluster, disk.len())?
         };
-        let journal = Journal { disk, half_len, half: 0, used: 0 };
-        let (writes, last) = journal.recover(&salt, applied.unwrap_or(0)).await?;
-        Ok(RecoveredJournal { journal, salt, writes, last })
+        let mut journal = Journal { disk, half_len, half: 0, used: 0 };
+        let (mut found, halves) = journal.find(&salt, rank).await?;
+        let bytes_of = |record: &Found| halves[record.half].slice(record.writes.clone());
+        let (mut writes, mut tail, mut last) = (Writes::new(), None, applied.unwrap_or(0));
+        for record in found.iter().filter(|record| record.number > applied.unwrap_or(0)) {
+            if record.number != last + 1 {
+                return Err(JournalError::Damaged { missing: last + 1, found: record.number });
+            }
+            if let Some(before) = tail.replace(bytes_of(record)) {
+                record::unpack(&before, &mut writes).ok_or(JournalError::Unreadable)?;
+            }
+            last = record.number;
+            // What comes next goes to the other half, so that this record stays until it is there, too.
+            journal.half = 1 - record.half as u64;
+        }
+        let tail = tail.map(|bytes| unpacked(&bytes).ok_or(JournalError::Unreadable)).transpose()?;
+        // Of those that the engine has, the half with a later one of the same number may have been overwritten.
+        found.retain(|record| record.number > applied.unwrap_or(0));
+        let first = found.first().map_or(last + 1, |record| record.number);
+        let records = (first, found.iter().map(bytes_of).collect());
+        Ok(RecoveredJournal { journal, salt, writes, tail, last, records })
     }
 
-    async fn recover(&self, salt: &Salt, applied: u64) -> Result<(Writes, u64), JournalError> {
+    /// Opens or makes the journal at `path`, whatever it holds. It must be [renewed](Journal::renew) before its first record.
+    pub(crate) async fn open_anew(
+        world: &World,
+        path: &str,
+        memory_budget: u64,
+    ) -> Result<Journal, JournalError> {
+        let disk = match world.open_disk_when_free(path, DiskMode::Buffered).await {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                create(world, path, memory_budget).await?
+            }
+            opened => opened?,
+        };
+        let half_len = half_of(disk.len());
+        Ok(Journal { disk, half_len, half: 0, used: 0 })
+    }
+
+    /// All records in the order of their numbers, and both halves. Of several with the same number, of which each has replaced
+    /// another one, the last one counts.
+    async fn find(&self, salt: &Salt, rank: Rank) -> Result<(Vec<Found>, [Buf; 2]), JournalError> {
         let halves = [self.read_half(0).await?, self.read_half(1).await?];
-        let mut records: Vec<(u64, &[u8])> = Vec::new();
-        for half in &halves {
+        let mut found: Vec<Found> = Vec::new();
+        for (half, bytes) in halves.iter().enumerate() {
             let mut at = 0;
-            while let Some(rest) = half.get(at..).filter(|rest| !rest.is_empty()) {
+            while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
                 match record::open(salt, rest) {
                     Some((number, writes, len)) => {
-                        records.push((number, writes));
+                        let from = at + record::HEADER;
+                        found.push(Found { number, half, writes: from..from + writes.len() });
                         at += len;
                     }
                     None => at += BLOCK,
                 }
             }
         }
-        records.retain(|(number, _)| *number > applied);
-        records.sort_unstable_by_key(|(number, _)| *number);
-        let (mut all, mut last) = (Writes::new(), applied);
-        for (number, writes) in records {
-            if number != last + 1 {
-                return Err(JournalError::Damaged { missing: last + 1, found: number });
+        found.sort_by_key(|record| record.number);
+        let mut all: Vec<Found> = Vec::with_capacity(found.len());
+        for record in found {
+            let ranked = |record: &Found| {
+                unpacked(&halves[record.half][record.writes.clone()]).map_or(0, |writes| rank(&writes))
+            };
+            match all.last_mut().filter(|last| last.number == record.number) {
+                Some(last) if ranked(last) > ranked(&record) => {}
+                Some(last) => *last = record,
+                None => all.push(record),
             }
-            record::unpack(writes, &mut all).ok_or(JournalError::Unreadable)?;
-            last = number;
         }
-        Ok((all, last))
+        Ok((all, halves))
+    }
+
+    /// Forgets all records. The store has to know that before, and no later than this the number of the next one.
+    pub(crate) async fn renew(&mut self, world: &World, cluster: ClusterId) -> Result<Salt, JournalError> {
+        let (salt, half_len) = make(world, &self.disk, cluster).await?;
+        (self.half_len, self.half, self.used) = (half_len, 0, 0);
+        Ok(salt)
     }
 
     async fn read_half(&self, half: u64) -> io::Result<Buf> {
@@ -173,9 +243,19 @@ impl Journal {
     }
 }
 
+async fn create(world: &World, path: &str, memory_budget: u64) -> io::Result<Disk> {
+    let half = (memory_budget / 32).clamp(HALF_MIN, HALF_MAX).next_multiple_of(BLOCK as u64);
+    world.create_disk(path, BLOCK as u64 + 2 * half).await
+}
+
+/// Bytes of a half of a journal of this length.
+fn half_of(len: u64) -> u64 {
+    (len.saturating_sub(BLOCK as u64) / 2) / BLOCK as u64 * BLOCK as u64
+}
+
 /// Writes zeros from end to end, then the header.
 async fn make(world: &World, disk: &Disk, cluster: ClusterId) -> Result<(Salt, u64), JournalError> {
-    let half_len = (disk.len().saturating_sub(BLOCK as u64) / 2) / BLOCK as u64 * BLOCK as u64;
+    let half_len = half_of(disk.len());
     if half_len < HALF_MIN {
         return Err(JournalError::Unreadable);
     }

@@ -5,7 +5,9 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::engine::{KeyValue, Writes, number};
 use super::error::EngineError;
+use crate::records::to_value;
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -13,6 +15,7 @@ type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Clone, Default)]
 pub struct MemoryEngine {
     pairs: Arc<Mutex<Pairs>>,
+    staged: Arc<Mutex<Pairs>>,
     failing: Arc<AtomicBool>,
     journal: Option<Arc<str>>,
 }
@@ -42,14 +45,47 @@ impl MemoryEngine {
         if self.failing.load(Ordering::Relaxed) {
             return Err(EngineError::InjectedFault);
         }
+        put(&mut lock(&self.pairs), writes);
+        Ok(())
+    }
+
+    pub(super) fn advance<'a>(
+        &self,
+        key: &[u8],
+        last: u64,
+        writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Result<(), EngineError> {
+        if self.failing.load(Ordering::Relaxed) {
+            return Err(EngineError::InjectedFault);
+        }
         let mut pairs = lock(&self.pairs);
-        for (key, value) in writes {
-            match value {
-                Some(value) => pairs.insert(key.to_vec(), value.to_vec()),
-                None => pairs.remove(key),
-            };
+        if pairs.get(key).is_none_or(|found| number(found) < last) {
+            put(&mut pairs, writes);
+            pairs.insert(key.to_vec(), to_value(&last));
         }
         Ok(())
+    }
+
+    pub(super) fn replace_all(&self, with: &[KeyValue]) -> Result<(), EngineError> {
+        *lock(&self.pairs) = with.iter().cloned().collect();
+        Ok(())
+    }
+
+    pub(super) fn begin_staging(&self) {
+        lock(&self.staged).clear();
+    }
+
+    pub(super) fn stage(&self, pairs: &Writes) {
+        put(&mut lock(&self.staged), pairs.iter().map(|(key, value)| (key.as_slice(), value.as_deref())));
+    }
+
+    pub(super) fn replace_by_staged(&self, pairs: &Writes) {
+        self.stage(pairs);
+        *lock(&self.pairs) = std::mem::take(&mut *lock(&self.staged));
+    }
+
+    pub(super) fn snapshot(&self) -> MemoryReader {
+        MemoryReader { pairs: Arc::new(Mutex::new(lock(&self.pairs).clone())) }
     }
 }
 
@@ -67,6 +103,15 @@ impl MemoryReader {
         let pairs = lock(&self.pairs);
         let bounds = (Bound::Included(from), Bound::Excluded(to));
         let _stopped = pairs.range::<[u8], _>(bounds).all(|(key, value)| f(key, value));
+    }
+}
+
+fn put<'a>(pairs: &mut Pairs, writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) {
+    for (key, value) in writes {
+        match value {
+            Some(value) => pairs.insert(key.to_vec(), value.to_vec()),
+            None => pairs.remove(key),
+        };
     }
 }
 

@@ -33,7 +33,7 @@ pub use memory::MemoryEngine;
 pub use redb::RedbEngine;
 
 pub(crate) use engine::{KeyValue, Writes};
-pub(crate) use journal::Journal;
-pub(crate) use record::EncodedRecord;
+pub(crate) use journal::{Journal, unpacked};
+pub(crate) use record::{EncodedRecord, packed};
 pub(crate) use store::{Store, writes_of};
 pub(crate) use txn::Txn;

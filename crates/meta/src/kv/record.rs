@@ -15,7 +15,7 @@ use types::{Buf, BufMut};
 use super::engine::Writes;
 
 const MAGIC: [u8; 8] = *b"SHOALrec";
-const HEADER: usize = 24;
+pub(super) const HEADER: usize = 24;
 /// Marks a removal in place of a value's length.
 const REMOVED: u32 = u32::MAX;
 
@@ -28,11 +28,32 @@ pub(crate) struct EncodedRecord {
     pub(crate) number: u64,
     /// A multiple of the block size.
     pub(crate) bytes: Buf,
+    /// Bytes of the writes.
+    len: usize,
+}
+
+impl EncodedRecord {
+    /// The writes, without what belongs to one journal.
+    pub(crate) fn writes(&self) -> Buf {
+        self.bytes.slice(HEADER..HEADER + self.len)
+    }
 }
 
 /// The approximate size of `writes` in a record.
 pub(super) fn weight(writes: &Writes) -> usize {
     writes.iter().map(|(key, value)| 6 + key.len() + value.as_ref().map_or(0, Vec::len)).sum()
+}
+
+/// Writes without what belongs to one record.
+pub(crate) fn packed(writes: &Writes) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(weight(writes));
+    for (key, value) in writes {
+        bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&value.as_ref().map_or(REMOVED, |value| value.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value.as_deref().unwrap_or_default());
+    }
+    bytes
 }
 
 /// Makes the record of `writes`. `None` if it would be too long.
@@ -57,7 +78,7 @@ pub(super) fn seal(salt: &Salt, number: u64, writes: &Writes) -> Option<EncodedR
     bytes[8..16].copy_from_slice(&number.to_le_bytes());
     bytes[16..20].copy_from_slice(&length.to_le_bytes());
     bytes[20..24].copy_from_slice(&sum.to_le_bytes());
-    Some(EncodedRecord { number, bytes: bytes.freeze() })
+    Some(EncodedRecord { number, bytes: bytes.freeze(), len })
 }
 
 /// The record at the start of `bytes`: its number, writes and length. `None` if there is no valid record.

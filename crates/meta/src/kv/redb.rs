@@ -8,12 +8,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use redb::{
-    Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
+    Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition,
+    WriteTransaction,
 };
 
+use super::engine::{KeyValue, Writes, number};
 use super::error::EngineError;
+use crate::records::to_value;
 
 const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("shoal");
+
+/// Another server's store, while it comes.
+const STAGED: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("staged");
 
 /// A redb database. Clones share it; another process cannot open it meanwhile.
 #[derive(Clone)]
@@ -66,15 +72,76 @@ impl RedbEngine {
     ) -> Result<(), EngineError> {
         let txn = begin(&self.database)?;
         let mut table = txn.open_table(TABLE).map_err(failed)?;
-        for (key, value) in writes {
-            match value {
-                Some(value) => drop(table.insert(key, value).map_err(failed)?),
-                None => drop(table.remove(key).map_err(failed)?),
-            }
-        }
+        put(&mut table, writes)?;
         drop(table);
         txn.commit().map_err(failed)
     }
+
+    pub(super) fn advance<'a>(
+        &self,
+        key: &[u8],
+        last: u64,
+        writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    ) -> Result<(), EngineError> {
+        let txn = begin(&self.database)?;
+        let mut table = txn.open_table(TABLE).map_err(failed)?;
+        let found = ReadableTable::get(&table, key).map_err(failed)?.map_or(0, |value| number(value.value()));
+        if found >= last {
+            drop(table);
+            return txn.abort().map_err(failed);
+        }
+        put(&mut table, writes)?;
+        put(&mut table, [(key, Some(to_value(&last).as_slice()))].into_iter())?;
+        drop(table);
+        txn.commit().map_err(failed)
+    }
+
+    pub(super) fn begin_staging(&self) -> Result<(), EngineError> {
+        let txn = begin(&self.database)?;
+        txn.delete_table(STAGED).map_err(failed)?;
+        txn.open_table(STAGED).map_err(failed)?;
+        txn.commit().map_err(failed)
+    }
+
+    pub(super) fn stage(&self, pairs: &Writes) -> Result<(), EngineError> {
+        let txn = begin(&self.database)?;
+        let mut table = txn.open_table(STAGED).map_err(failed)?;
+        put(&mut table, pairs.iter().map(|(key, value)| (key.as_slice(), value.as_deref())))?;
+        drop(table);
+        txn.commit().map_err(failed)
+    }
+
+    pub(super) fn replace_by_staged(&self, pairs: &Writes) -> Result<(), EngineError> {
+        let txn = begin(&self.database)?;
+        let mut table = txn.open_table(STAGED).map_err(failed)?;
+        put(&mut table, pairs.iter().map(|(key, value)| (key.as_slice(), value.as_deref())))?;
+        drop(table);
+        txn.delete_table(TABLE).map_err(failed)?;
+        txn.rename_table(STAGED, TABLE).map_err(failed)?;
+        txn.commit().map_err(failed)
+    }
+
+    pub(super) fn replace_all(&self, pairs: &[KeyValue]) -> Result<(), EngineError> {
+        let txn = begin(&self.database)?;
+        txn.delete_table(TABLE).map_err(failed)?;
+        let mut table = txn.open_table(TABLE).map_err(failed)?;
+        put(&mut table, pairs.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))))?;
+        drop(table);
+        txn.commit().map_err(failed)
+    }
+}
+
+fn put<'a>(
+    table: &mut Table<'_, &'static [u8], &'static [u8]>,
+    writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+) -> Result<(), EngineError> {
+    for (key, value) in writes {
+        match value {
+            Some(value) => drop(table.insert(key, value).map_err(failed)?),
+            None => drop(table.remove(key).map_err(failed)?),
+        }
+    }
+    Ok(())
 }
 
 /// A transaction after which a crash needs no repair.
@@ -122,6 +189,38 @@ mod tests {
     use super::*;
     use std::cell::Cell;
     use std::rc::Rc;
+
+    #[test]
+    fn a_staged_store_takes_the_place_of_the_other_at_once() {
+        let engine = RedbEngine::in_memory().expect("new");
+        let pairs = |names: &[&str]| -> Writes {
+            names.iter().map(|name| (name.as_bytes().to_vec(), Some(vec![1]))).collect()
+        };
+        let names = |engine: &RedbEngine| {
+            let mut names = Vec::new();
+            let reader = engine.reader().expect("readable");
+            reader
+                .range(&[], &[0xff], &mut |key, _| {
+                    names.push(String::from_utf8_lossy(key).into_owned());
+                    true
+                })
+                .expect("readable");
+            names.join(" ")
+        };
+        let old = pairs(&["a", "b"]);
+        engine.commit(old.iter().map(|(key, value)| (key.as_slice(), value.as_deref()))).expect("it works");
+        engine.begin_staging().expect("it works");
+        engine.stage(&pairs(&["x"])).expect("it works");
+        // The first attempt was given up.
+        engine.begin_staging().expect("it works");
+        engine.stage(&pairs(&["c", "d"])).expect("it works");
+        assert_eq!(names(&engine), "a b");
+        engine.replace_by_staged(&pairs(&["e"])).expect("it works");
+        assert_eq!(names(&engine), "c d e");
+        engine.begin_staging().expect("it works");
+        engine.replace_by_staged(&pairs(&["f"])).expect("it works");
+        assert_eq!(names(&engine), "f");
+    }
 
     fn key(round: u32, number: u32) -> Vec<u8> {
         [round, number].map(u32::to_be_bytes).concat()

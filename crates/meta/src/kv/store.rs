@@ -1,13 +1,15 @@
 //! The engine, and in front of it the newer writes that it does not have yet.
 //!
 //! ```text
-//! reads and changes look in: gathered -> recent -> frozen -> engine
-//!                                |          |        |
-//!              sealed: a record of the     the half is full    on its way into the engine, by another thread;
-//!              journal with a number                           then forgotten here
+//! reads and changes look in: gathered -> sealed -> recent -> frozen -> engine
+//!                                           |         |        |
+//!                      records of the journal,   chosen   the half is full: on its way into the engine, by another
+//!                      not chosen yet                     thread; then forgotten here
 //! ```
 //!
-//! Without a journal there is only `gathered`, and the engine makes it durable at once.
+//! Without a journal there is only `gathered`, and the engine makes it durable at once. A record is chosen when it will not
+//! be replaced any more: when the journal has it, or, of several metadata servers, a majority. Only the first sealed record is
+//! on its way there.
 
 use std::collections::VecDeque;
 use std::collections::btree_map::{self, BTreeMap};
@@ -36,13 +38,23 @@ pub(crate) struct MemEntry {
 /// Writes that the engine does not have yet.
 pub(crate) type MemTable = BTreeMap<Vec<u8>, MemEntry>;
 
+/// A record, and what it writes.
+struct Sealed {
+    record: EncodedRecord,
+    writes: Writes,
+}
+
 /// The writes between the changes and the engine, if there is a journal.
 struct Ahead {
     salt: Salt,
     /// The number of the record that will have the gathered writes.
     next: u64,
-    /// Records that wait for the journal.
-    sealed: VecDeque<EncodedRecord>,
+    /// Records that wait for the journal, or to be chosen.
+    sealed: VecDeque<Sealed>,
+    /// What each record has besides: the term of its leader.
+    stamp: Option<(Vec<u8>, Vec<u8>)>,
+    /// The last record that is chosen.
+    chosen: u64,
     recent: MemTable,
     /// The writes that are being committed to the engine, and their last record.
     frozen: Option<(Arc<MemTable>, u64)>,
@@ -73,7 +85,60 @@ impl Store {
     pub(crate) fn attach_journal(&mut self, salt: Salt, half_len: u64, next: u64, work: Notify) {
         let (sealed, recent) = (VecDeque::new(), MemTable::new());
         let seal_bytes = usize::try_from(half_len / 4).unwrap_or(SEAL_BYTES).min(SEAL_BYTES);
-        self.ahead = Some(Box::new(Ahead { salt, next, sealed, recent, frozen: None, work, seal_bytes }));
+        let (stamp, chosen, frozen) = (None, next - 1, None);
+        let ahead = Ahead { salt, next, sealed, stamp, chosen, recent, frozen, work, seal_bytes };
+        self.ahead = Some(Box::new(ahead));
+    }
+
+    /// From now on all records have this write, too, the one that is not chosen yet included.
+    pub(crate) fn stamp(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), EngineError> {
+        let Some(ahead) = &mut self.ahead else { return Ok(()) };
+        for sealed in &mut ahead.sealed {
+            sealed.writes.insert(key.clone(), Some(value.clone()));
+            sealed.record = record::seal(&ahead.salt, sealed.record.number, &sealed.writes)
+                .ok_or(EngineError::TooLarge)?;
+        }
+        ahead.stamp = Some((key, value));
+        Ok(())
+    }
+
+    /// Replaces the record that is not chosen yet by this one, which has the next number. Returns it for the journal.
+    pub(crate) fn replace_unchosen(&mut self, writes: Writes) -> Result<EncodedRecord, EngineError> {
+        let ahead = self.ahead.as_mut().expect("copies are kept with a journal");
+        let number = ahead.chosen + 1;
+        let record = record::seal(&ahead.salt, number, &writes).ok_or(EngineError::TooLarge)?;
+        ahead.sealed.clear();
+        ahead.sealed.push_back(Sealed { record: record.clone(), writes });
+        ahead.next = number + 1;
+        Ok(record)
+    }
+
+    /// The engine has another server's store, with all records up to this one. The record after it stays, if there was one.
+    pub(crate) fn replaced(&mut self, number: u64) -> Result<(), EngineError> {
+        self.reader = self.engine.reader()?;
+        let Some(ahead) = &mut self.ahead else { return Ok(()) };
+        assert!(ahead.frozen.is_none() && number >= ahead.chosen, "a store is replaced by a newer one");
+        ahead.sealed.retain(|sealed| sealed.record.number == number + 1);
+        ahead.recent.clear();
+        ahead.chosen = number;
+        ahead.next = number + 1 + ahead.sealed.len() as u64;
+        Ok(())
+    }
+
+    /// The first record is chosen.
+    pub(crate) fn first_is_chosen(&mut self) {
+        let Some(ahead) = &mut self.ahead else { return };
+        let Some(Sealed { record, writes }) = ahead.sealed.pop_front() else { return };
+        let record = record.number;
+        assert!(record == ahead.chosen + 1, "records are chosen in order");
+        ahead.chosen = record;
+        cost::entries(writes.len());
+        ahead.recent.extend(writes.into_iter().map(|(key, value)| (key, MemEntry { record, value })));
+    }
+
+    /// The last record that is chosen; 0 without a journal.
+    pub(crate) fn chosen(&self) -> u64 {
+        self.ahead.as_ref().map_or(0, |ahead| ahead.chosen)
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -101,10 +166,29 @@ impl Store {
         if let Some(value) = self.gathered.get(key) {
             return Ok((value.as_deref().map(f), ahead.next));
         }
+        for sealed in ahead.sealed.iter().rev() {
+            if let Some(value) = sealed.writes.get(key) {
+                return Ok((value.as_deref().map(f), sealed.record.number));
+            }
+        }
         let older = || ahead.frozen.as_ref().and_then(|(table, _)| table.get(key));
         match ahead.recent.get(key).or_else(older) {
             Some(newer) => Ok((newer.value.as_deref().map(f), newer.record)),
             None => Ok((self.reader.get(key, f)?, 0)),
+        }
+    }
+
+    /// As [`Store::get`], as far as all is chosen.
+    pub(crate) fn get_chosen<T>(
+        &self,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>, EngineError> {
+        let Some(ahead) = &self.ahead else { return self.reader.get(key, f) };
+        let older = || ahead.frozen.as_ref().and_then(|(table, _)| table.get(key));
+        match ahead.recent.get(key).or_else(older) {
+            Some(newer) => Ok(newer.value.as_deref().map(f)),
+            None => self.reader.get(key, f),
         }
     }
 
@@ -174,13 +258,12 @@ impl Store {
 
     fn seal(&mut self) -> Result<(), EngineError> {
         let Some(ahead) = self.ahead.as_mut().filter(|_| !self.gathered.is_empty()) else { return Ok(()) };
-        let writes = std::mem::take(&mut self.gathered);
+        let mut writes = std::mem::take(&mut self.gathered);
         self.gathered_bytes = 0;
-        let record = ahead.next;
-        ahead.sealed.push_back(record::seal(&ahead.salt, record, &writes).ok_or(EngineError::TooLarge)?);
+        writes.extend(ahead.stamp.clone().map(|(key, value)| (key, Some(value))));
+        let record = record::seal(&ahead.salt, ahead.next, &writes).ok_or(EngineError::TooLarge)?;
+        ahead.sealed.push_back(Sealed { record, writes });
         ahead.next += 1;
-        cost::entries(writes.len());
-        ahead.recent.extend(writes.into_iter().map(|(key, value)| (key, MemEntry { record, value })));
         Ok(())
     }
 
@@ -189,19 +272,19 @@ impl Store {
         self.ahead.as_ref().is_some_and(|ahead| !ahead.sealed.is_empty() || !self.gathered.is_empty())
     }
 
-    /// The next record to write to the journal.
+    /// The next record to write to the journal. It stays the next one until it is [chosen](Store::first_is_chosen).
     pub(crate) fn next_record(&mut self) -> Result<Option<EncodedRecord>, EngineError> {
         if self.ahead.as_ref().is_some_and(|ahead| ahead.sealed.is_empty()) {
             self.seal()?;
         }
-        Ok(self.ahead.as_mut().and_then(|ahead| ahead.sealed.pop_front()))
+        Ok(self.ahead.as_ref().and_then(|ahead| ahead.sealed.front()).map(|sealed| sealed.record.clone()))
     }
 
-    /// Prepares all sealed writes for a commit to the engine. No earlier such commit may be in progress.
+    /// Prepares all chosen writes for a commit to the engine. No earlier such commit may be in progress.
     pub(crate) fn freeze(&mut self) {
         let Some(ahead) = &mut self.ahead else { return };
         assert!(ahead.frozen.is_none(), "older writes would hide newer ones");
-        ahead.frozen = Some((Arc::new(std::mem::take(&mut ahead.recent)), ahead.next - 1));
+        ahead.frozen = Some((Arc::new(std::mem::take(&mut ahead.recent)), ahead.chosen));
     }
 
     /// The writes that are being committed to the engine, and their last record.
@@ -209,10 +292,16 @@ impl Store {
         self.ahead.as_ref()?.frozen.clone()
     }
 
-    /// Forgets the frozen writes, which the engine now has. Returns them, because freeing them takes long.
-    pub(crate) fn take_flushed(&mut self) -> Result<Option<Arc<MemTable>>, EngineError> {
+    /// Forgets the frozen writes, which the engine now has, if they are still these. Returns them, because freeing them
+    /// takes long.
+    pub(crate) fn take_flushed(
+        &mut self,
+        committed: &Arc<MemTable>,
+    ) -> Result<Option<Arc<MemTable>>, EngineError> {
         self.reader = self.engine.reader()?;
-        Ok(self.ahead.as_mut().and_then(|ahead| ahead.frozen.take()).map(|(table, _)| table))
+        let frozen = self.ahead.as_mut().map(|ahead| &mut ahead.frozen);
+        let flushed = frozen.and_then(|frozen| frozen.take_if(|(table, _)| Arc::ptr_eq(table, committed)));
+        Ok(flushed.map(|(table, _)| table))
     }
 }
 
@@ -260,6 +349,12 @@ impl<'a> Layers<'a> {
             Layer::Writes(store.gathered.range::<[u8], _>(bounds), next),
         ];
         if let Some(ahead) = &store.ahead {
+            let sealed = ahead.sealed.iter().rev();
+            layers.extend(
+                sealed.map(|sealed| {
+                    Layer::Writes(sealed.writes.range::<[u8], _>(bounds), sealed.record.number)
+                }),
+            );
             layers.push(Layer::MemTable(ahead.recent.range::<[u8], _>(bounds)));
             let frozen = ahead.frozen.as_ref();
             layers.extend(frozen.map(|(table, _)| Layer::MemTable(table.range::<[u8], _>(bounds))));

@@ -1,23 +1,26 @@
 //! Writes gathered changes to the journal as records, and commits full halves of the journal to the engine.
 //!
 //! While a record is being written, the service goes on serving requests, and their changes gather for the next record.
-//! A change is answered when its record is durable. A read is answered when the records of all changes that it saw are.
+//! A change is answered when its record is durable; of several servers, when a majority has it. A read is answered when the records of all changes that it saw are.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use futures_util::future::{Either, join, select};
+use types::Refusal;
 use types::wire::{Codec, from_bytes};
-use types::{ClusterId, Refusal};
-use world::{Notify, World};
 
 use super::Shared;
-use crate::kv::{EncodedRecord, Engine, EngineError, Journal, writes_of};
-use crate::records::{from_value, to_value};
-use crate::state::{Change, DurableAfter, State};
-use crate::{MetaError, keys};
+use crate::keys;
+use crate::kv::{EncodedRecord, EngineError, Journal, writes_of};
+use crate::state::{Change, DurableAfter};
+
+/// A leader that takes longer than this for a record, in microseconds, lets another one lead.
+const SLOW_US: u64 = 5_000_000;
 
 /// Up to which record the journal is durable, and the tasks that wait for later records.
 pub(super) struct DurableWatermark {
@@ -77,7 +80,7 @@ impl Shared {
     }
 
     /// Waits until all changes made so far are durable.
-    pub(super) async fn all_durable(&self) -> Result<(), Refusal> {
+    pub(crate) async fn all_durable(&self) -> Result<(), Refusal> {
         let last = self.state.borrow().store.last();
         self.durable(last).await
     }
@@ -111,37 +114,6 @@ impl Shared {
     }
 }
 
-/// Opens the engine's journal, if it has one, and commits to the engine the records that it does not have yet.
-pub(crate) async fn recover(
-    world: &World,
-    engine: Engine,
-    cluster: ClusterId,
-    memory_budget: u64,
-    work: &Notify,
-) -> Result<(State, Option<Journal>), MetaError> {
-    let Some(path) = engine.journal().map(str::to_owned) else {
-        return Ok((State::load(engine, world.now())?, None));
-    };
-    let applied = engine.reader()?.get(&keys::applied(), from_value::<u64>)?;
-    let applied = applied.transpose().map_err(|_| MetaError::Damaged)?;
-    let found = Journal::open(world, &path, cluster, applied, memory_budget).await;
-    let found = found.map_err(|error| MetaError::Journal { path, error })?;
-    if !found.writes.is_empty() {
-        tracing::info!(
-            keys = found.writes.len(),
-            "the metadata store gets the records that only its journal has"
-        );
-    }
-    // A torn record may have the next number, so that number is skipped.
-    let last = found.last + 1;
-    let mark = (keys::applied(), to_value(&last));
-    let writes = found.writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
-    engine.commit(writes.chain([(mark.0.as_slice(), Some(mark.1.as_slice()))]))?;
-    let mut state = State::load(engine, world.now())?;
-    state.store.attach_journal(found.salt, found.journal.half_len(), last + 1, work.clone());
-    Ok((state, Some(found.journal)))
-}
-
 /// The task that writes records to the journal.
 pub(super) async fn run(shared: Rc<Shared>, journal: Option<Journal>) {
     let Some(mut journal) = journal else { return std::future::pending().await };
@@ -163,7 +135,36 @@ impl Shared {
     async fn write_record(&self, journal: &mut Journal) -> Result<(), EngineError> {
         let Some(record) = self.state.borrow_mut().store.next_record()? else { return Ok(()) };
         self.make_room(journal, &record).await;
-        journal.append(&record).await.map_err(EngineError::Journal)?;
+        match &self.leading {
+            None => journal.append(&record).await.map_err(EngineError::Journal)?,
+            Some(leading) => {
+                if leading.is_over() {
+                    return std::future::pending().await;
+                }
+                leading.propose(&record);
+                let own = async {
+                    let appended = journal.append(&record).await;
+                    if appended.is_ok() {
+                        leading.has_own(record.number);
+                    }
+                    appended
+                };
+                let writing = Box::pin(join(own, leading.chosen(record.number)));
+                let (appended, chosen) = match select(writing, Box::pin(self.world.sleep(SLOW_US))).await {
+                    Either::Left((written, _)) => written,
+                    Either::Right(((), writing)) => {
+                        leading.depose("its disk, or a majority of the others, is too slow");
+                        writing.await
+                    }
+                };
+                appended.map_err(EngineError::Journal)?;
+                if chosen.is_err() {
+                    // The term is over, and with it this service.
+                    return std::future::pending().await;
+                }
+            }
+        }
+        self.state.borrow_mut().store.first_is_chosen();
         self.watermark.reach(record.number);
         Ok(())
     }
@@ -191,13 +192,11 @@ impl Shared {
             flush_wanted.await;
             return Ok(());
         };
+        let committed = Arc::clone(&table);
         let engine = self.state.borrow().store.engine().clone();
-        let commit = move || {
-            let mark = (keys::applied(), to_value(&last));
-            engine.commit(writes_of(&table).chain([(mark.0.as_slice(), Some(mark.1.as_slice()))]))
-        };
+        let commit = move || engine.advance(&keys::applied(), last, writes_of(&table));
         self.world.off_thread(commit).await?;
-        let table = self.state.borrow_mut().store.take_flushed()?;
+        let table = self.state.borrow_mut().store.take_flushed(&committed)?;
         self.flush_done.notify();
         // Freeing so many small allocations here would delay all requests.
         self.world.off_thread(move || drop(table)).await;

@@ -22,7 +22,10 @@ pub(super) async fn run(shared: Rc<Shared>) {
             state.cluster.extend_leases(late);
             state.sessions.extend_leases(late);
         }
-        shared.expire();
+        // A server that does not lead any more may have been heard by nobody.
+        if shared.may_act() {
+            shared.expire();
+        }
     }
 }
 

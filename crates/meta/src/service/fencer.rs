@@ -38,6 +38,7 @@ impl Shared {
         };
         // A client id that is not durable would be given to another client after a crash.
         self.all_durable().await?;
+        self.may_answer().await?;
         self.tell_fences(&fences, false).await;
         let purges = self.state.borrow().volatile.purges;
         for client in &lost {

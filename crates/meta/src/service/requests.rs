@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use types::messages::cluster::*;
 use types::messages::names::*;
+use types::messages::replica::*;
 use types::wire::{Record, Request};
 use types::{Buf, Refusal, VolumeId};
 use world::{Answer, Call};
@@ -34,6 +35,40 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
     if shared.state.borrow().has_failed() {
         return Err(Refusal::MetaFailed);
     }
+    if (Vote::KIND..=MetaStatus::KIND).contains(&call.kind) {
+        return answer_server(shared, call).await;
+    }
+    let answer = answer_name_space(Rc::clone(&shared), call).await;
+    // What was read was true if this server led when it was read.
+    shared.may_answer().await?;
+    answer
+}
+
+/// Answers about the metadata servers.
+async fn answer_server(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
+    match (call.kind, &shared.leading) {
+        (Vote::KIND, Some(leading)) => reply(leading.vote(&call.parse()?)),
+        (Append::KIND, Some(leading)) => reply(leading.append(&call.parse()?)),
+        (MetaStatus::KIND, Some(leading)) => reply(Ok(leading.report())),
+        (MetaStatus::KIND, None) => reply(Ok(shared.report_alone())),
+        (MetaJoin::KIND, Some(leading)) => {
+            let MetaJoin { member } = call.parse()?;
+            reply(shared.meta_join(leading, member).await)
+        }
+        (MetaJoin::KIND, None) => reply(shared.stop_being_alone().await),
+        (MetaRemove::KIND, Some(leading)) => {
+            let MetaRemove { address } = call.parse()?;
+            reply(shared.meta_remove(leading, &address).await)
+        }
+        (MetaRemove::KIND, None) => {
+            let error = "this cluster has one metadata server".to_owned();
+            reply(Ok(MetaRemoved { error: Some(error) }))
+        }
+        _ => Err(Refusal::Unsupported),
+    }
+}
+
+async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
     match call.kind {
         Lookup::KIND => shared.read(&call, ops::lookup).await,
         GetAttr::KIND => shared.read(&call, ops::getattr).await,

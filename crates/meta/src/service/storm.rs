@@ -167,7 +167,9 @@ fn write_some(simulation: &Simulation, engine: &Engine, count: u64) -> Result<()
     let result = simulation.block_on(NODE, async move {
         let service = Service::start(on.clone(), engine, options()).await?;
         let shared = Rc::clone(&service.shared);
-        on.spawn("metadata", service.run());
+        on.spawn("metadata", async move {
+            service.run().await;
+        });
         for at in 0..count {
             let change = Change::idempotent(move |txn| {
                 txn.put_bytes(key(at), vec![1; 1000]);

@@ -10,8 +10,10 @@ coded_enum! {
         Client = 1,
         /// A server of a brick.
         Brick = 2,
-        /// The metadata service.
+        /// The metadata service; of several servers, the one that leads.
         Meta = 3,
+        /// A metadata server that follows another one. It serves only its like.
+        MetaFollower = 4,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Messages keep their bytes on the wire, and no bytes panic a decoder: every message is compared with a golden file,
 //! then random bytes and damaged messages are decoded.
 
-use super::{Done, Refused, brick::*, cluster::*, names::*, queue::*, session::*};
+use super::{Done, Refused, brick::*, cluster::*, names::*, queue::*, replica::*, session::*};
 use crate::wire::{Record, from_bytes, to_bytes};
 use proptest::prelude::*;
 use std::fmt::Write as _;
@@ -16,6 +16,17 @@ macro_rules! for_each_record {
             Welcome,
             Prove,
             Proved,
+            Vote,
+            Voted,
+            Append,
+            Appended,
+            Install,
+            MetaJoin,
+            MetaJoined,
+            MetaRemove,
+            MetaRemoved,
+            MetaStatus,
+            MetaReport,
             Grant,
             Piece,
             NetProbe,
@@ -139,7 +150,7 @@ fn golden_bytes_of_every_message() {
     let kinds: std::collections::BTreeSet<_> = lines.iter().map(|l| l.split(' ').next()).collect();
     assert_eq!(kinds.len(), lines.len(), "no kind is used twice");
     let text = lines.join("\n") + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v13.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v14.txt");
     if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
         std::fs::write(path, &text).expect("the golden file can be written");
     }

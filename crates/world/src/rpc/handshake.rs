@@ -166,6 +166,10 @@ async fn hear(
     if !same(&proof, &prove(&identity.key, true, &hello.nonce, &answered, identity.cluster)) {
         return Err(HandshakeError::Refused(Refusal::AccessDenied));
     }
+    // Metadata servers are each other's only callers until one leads.
+    if identity.role == Role::MetaFollower && !matches!(hello.role, Role::Meta | Role::MetaFollower) {
+        return Err(HandshakeError::Refused(Refusal::NotLeader));
+    }
     let proved = Proved { bulk: u32::try_from(bulk.bytes).unwrap_or(u32::MAX), is_crowded: bulk.is_crowded };
     sender.send(frame(&proved, identity.cluster, Flags::REPLY)).await?;
     Ok(hello.role)

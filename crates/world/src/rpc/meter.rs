@@ -100,7 +100,9 @@ impl Meter {
         let new = lost.saturating_sub(said.lost);
         said.lost += new;
         self.said.set(said);
-        if new > 0 && let Some(counters) = self.counters() {
+        if new > 0
+            && let Some(counters) = self.counters()
+        {
             counters.lost.fetch_add(new.into(), Relaxed);
         }
         new
@@ -112,7 +114,9 @@ impl Meter {
         let new = timeouts.saturating_sub(said.timeouts);
         said.timeouts += new;
         self.said.set(said);
-        if new > 0 && let Some(counters) = self.counters() {
+        if new > 0
+            && let Some(counters) = self.counters()
+        {
             counters.timeouts.fetch_add(new.into(), Relaxed);
         }
     }

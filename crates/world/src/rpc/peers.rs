@@ -7,11 +7,12 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use futures_util::future::{select, select_all};
 use types::limits::CALL_TIMEOUT_US;
 use types::messages::Refused;
 use types::messages::session::{Grant, Piece};
 use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
-use types::{Buf, ClusterId, Epoch};
+use types::{Buf, ClusterId, Epoch, Refusal};
 
 use super::handshake::{Bulk, HANDSHAKE_US, initiate};
 use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport, refuse};
@@ -33,6 +34,13 @@ impl Begun {
         self.0.get()
     }
 }
+
+/// Between the addresses of servers of which one leads.
+const LIST: char = ',';
+/// Pause before a server that does not lead is asked again, in microseconds.
+const ASK_AGAIN_US: u64 = 200_000;
+/// A server of several that owes an answer and was silent for so long may have been followed by another one, in microseconds.
+const SILENCE_US: u64 = 1_500_000;
 
 /// The outgoing connections of one world: one per address, each shared by any number of calls.
 ///
@@ -76,7 +84,8 @@ impl Peers {
         self.0.incoming.report()
     }
 
-    /// Calls the server at `address`, and connects first if necessary. Gives up after [`CALL_TIMEOUT_US`].
+    /// Calls the server at `address`, or, of several with commas between them, the one that leads, and connects first if
+    /// necessary. Gives up after [`CALL_TIMEOUT_US`].
     pub async fn call<R: Request>(
         &self,
         address: &str,
@@ -155,6 +164,11 @@ impl Peers {
             trace.add(Span { kind, from, until: self.0.world.now() });
         }
         match answer {
+            // The next call goes to the one that leads then.
+            Some(Err(CallError::Refused(Refusal::NotLeader))) if address.contains(LIST) => {
+                self.0.remove(address, &link, CallError::Unreachable);
+                Err(CallError::Unreachable)
+            }
             Some(answer) => answer,
             None => {
                 // If the connection is still being made, other calls may wait for it: leave it.
@@ -224,6 +238,8 @@ struct Link {
     is_free: Cell<bool>,
     /// Its server, to the receive window.
     sender: pace::Sender,
+    /// When the server was heard last, or a call began while no other one waited.
+    heard_us: Cell<u64>,
 }
 
 #[derive(Default)]
@@ -272,6 +288,7 @@ impl Link {
             pending: RefCell::default(),
             is_free: Cell::new(false),
             sender,
+            heard_us: Cell::new(0),
         }
     }
 
@@ -328,6 +345,9 @@ impl<'a> Ticket<'a> {
             pending.arriving = Some(Rc::new(arriving));
             u32::try_from(credit).unwrap_or(u32::MAX)
         };
+        if link.pending.borrow().is_empty() {
+            link.heard_us.set(incoming.now());
+        }
         link.pending.borrow_mut().insert(id, pending);
         (Ticket { link, open, id, is_large }, credit)
     }
@@ -424,7 +444,7 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
         Ok((opened, meter))
     });
     let error = match opened {
-        Ok((Opened { sender, receiver, cluster, losses, bulk, .. }, meter)) => {
+        Ok((Opened { sender, receiver, cluster, losses, bulk, server, .. }, meter)) => {
             let send_queue = Rc::new(SendQueue::new(sender));
             let requests = Requests::new(world.clone(), losses, bulk);
             let opened = Rc::new(Open { send_queue: send_queue.clone(), requests, meter, cluster });
@@ -436,7 +456,16 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
             link.settled.set();
             let writer = send_queue.clone();
             world.spawn("requests out", async move { writer.write(|| {}).await });
-            send_queue.broken().or(read(receiver, &link, &opened)).await;
+            let identity = Identity { cluster, ..identity };
+            let reading = read(&world, receiver, &link, &opened);
+            match address.contains(LIST) {
+                true => {
+                    let followed = is_followed(&world, &identity, &link, &server);
+                    let ends = select(Box::pin(reading), Box::pin(followed));
+                    send_queue.broken().or(ends).await;
+                }
+                false => drop(send_queue.broken().or(reading).await),
+            }
             CallError::Unreachable
         }
         Err(error) => error,
@@ -450,6 +479,8 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
 
 /// A connection after the handshake.
 struct Opened {
+    /// Its address.
+    server: String,
     sender: Sender,
     receiver: Receiver,
     losses: Losses,
@@ -459,7 +490,60 @@ struct Opened {
     bulk: Bulk,
 }
 
+/// Connects to the server at `address`. Where this is a list, to the one of them that leads: all are asked at once, and again
+/// while one of them says nothing, because it may stand still while another one is elected.
 async fn connect(world: &World, identity: &Identity, address: &str) -> Result<Opened, CallError> {
+    let servers: Vec<&str> = address.split(LIST).collect();
+    if let [server] = servers.as_slice() {
+        return connect_to(world, identity, server).await;
+    }
+    let attempt = |at: usize, pause_us: u64| {
+        let server = servers[at];
+        Box::pin(async move {
+            world.sleep(pause_us).await;
+            (at, connect_to(world, identity, server).await)
+        })
+    };
+    let mut attempts: Vec<_> = (0..servers.len()).map(|at| attempt(at, 0)).collect();
+    let (mut silent, mut reason) = (vec![true; servers.len()], CallError::Unreachable);
+    loop {
+        let ((at, opened), _, mut others) = select_all(attempts).await;
+        let error = match opened {
+            Ok(opened) => return Ok(opened),
+            Err(error) => error,
+        };
+        // While no server leads, that will change. A wrong key will not.
+        if !matches!(error, CallError::Unreachable | CallError::Refused(Refusal::NotLeader)) {
+            reason = error;
+        }
+        silent[at] = false;
+        if !silent.contains(&true) {
+            return Err(reason);
+        }
+        others.push(attempt(at, ASK_AGAIN_US));
+        attempts = others;
+    }
+}
+
+/// Returns when another server of the list leads, while `server` does not answer the calls that wait: it may stand still, or
+/// the way to it is broken.
+async fn is_followed(world: &World, identity: &Identity, link: &Link, server: &str) {
+    loop {
+        world.sleep(SILENCE_US / 2).await;
+        let is_silent = world.now() >= link.heard_us.get() + SILENCE_US;
+        if !is_silent || link.pending.borrow().is_empty() {
+            continue;
+        }
+        for other in link.address.split(LIST).filter(|other| *other != server) {
+            let asked = world.timeout(SILENCE_US, connect_to(world, identity, other)).await;
+            if matches!(asked, Some(Ok(_))) {
+                return tracing::debug!(server, other, "another server leads");
+            }
+        }
+    }
+}
+
+async fn connect_to(world: &World, identity: &Identity, address: &str) -> Result<Opened, CallError> {
     let conn = world.connect(address).await.map_err(|error| {
         tracing::debug!(address, %error, "cannot connect");
         CallError::Unreachable
@@ -467,14 +551,16 @@ async fn connect(world: &World, identity: &Identity, address: &str) -> Result<Op
     let (losses, is_local) = (conn.losses(), conn.is_local());
     let (mut sender, mut receiver) = conn.split();
     let (cluster, bulk) = initiate(world, identity, &mut sender, &mut receiver).await?;
-    Ok(Opened { sender, receiver, losses, cluster, is_local, bulk })
+    Ok(Opened { server: address.to_owned(), sender, receiver, losses, cluster, is_local, bulk })
 }
 
 /// Delivers answers to the waiting calls, and sends what the server grants, until the connection ends or an invalid frame
 /// arrives. It never waits for anything else, so a server need not wait for what it has granted.
-async fn read(mut receiver: Receiver, link: &Link, open: &Open) {
+async fn read(world: &World, mut receiver: Receiver, link: &Link, open: &Open) {
     loop {
-        match receiver.recv().await {
+        let received = receiver.recv().await;
+        link.heard_us.set(world.now());
+        match received {
             Ok(Some(frame)) if frame.header.flags.is_reply() && frame.header.cluster == open.cluster => {
                 let taken = if frame.header.kind == Grant::KIND {
                     open.requests.granted(&frame, &open.send_queue).map_err(BadPiece::Record)

@@ -1,0 +1,174 @@
+//! A leader sends others what they lack: signs of life, records, and the whole store.
+
+use std::rc::Rc;
+
+use types::checksum::crc;
+use types::messages::replica::*;
+use types::{Buf, Epoch};
+use world::CallError;
+
+use super::leader::Leading;
+use super::{APPEND_US, BEAT_US, CALL_US, RETRY_US};
+use crate::keys;
+use crate::kv::{EngineError, Writes, packed};
+use crate::records::from_value;
+
+/// About how many bytes a part of the whole store has.
+const PART: usize = 512 << 10;
+
+/// Why a store could not be sent.
+#[derive(Debug, thiserror::Error)]
+enum FeedError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("the term is over, or the other server has no use for it")]
+    Unwanted,
+}
+
+impl Leading {
+    /// Sends to all who should have something, until the term is over.
+    pub(crate) fn feed(self: &Rc<Leading>) {
+        let members = self.members.borrow().clone();
+        for member in members.into_iter().filter(|member| member.id != self.me.id) {
+            self.feed_one(member);
+        }
+    }
+
+    /// Sends to one server as long as it is a member, or in the list of the others.
+    pub(super) fn feed_one(self: &Rc<Leading>, to: MetaMember) {
+        self.world.spawn("signs of life", beats(Rc::clone(self), to.clone()));
+        self.world.spawn("records", records(Rc::clone(self), to));
+    }
+
+    fn is_wanted(&self, id: u64) -> bool {
+        let is_in = |list: &[MetaMember]| list.iter().any(|member| member.id == id);
+        let lists = [&self.members, &self.others, &self.parting];
+        !self.is_over() && lists.iter().any(|list| is_in(&list.borrow()))
+    }
+
+    fn sign(&self, to: &MetaMember) -> Append {
+        Append {
+            to: to.id,
+            term: self.term,
+            leader: self.me.clone(),
+            previous: RecordPosition::default(),
+            record: None,
+            chosen: self.chosen_up_to(),
+            sum: crc(&[]),
+        }
+    }
+
+    async fn send_append(
+        &self,
+        to: &MetaMember,
+        us: u64,
+        append: &Append,
+        writes: Buf,
+    ) -> Result<Appended, CallError> {
+        let begun_us = self.world.now();
+        let peers = if append.record.is_none() { &self.signs } else { &self.peers };
+        let (answer, _) = peers.call_within(us, &to.address, Epoch(0), append, writes).await?;
+        // A record that is not chosen counts only in the term of its leader.
+        let counts = |record: &RecordPosition| record.term == self.term || record.number <= append.chosen;
+        let last = append.record.filter(|record| answer.last.number >= record.number && counts(record));
+        self.answered(to.id, begun_us, last.map(|record| record.number), &answer);
+        Ok(answer)
+    }
+
+    /// Sends the whole store as the engine has it. Returns the record with which it ends.
+    async fn install(&self, to: &MetaMember) -> Result<u64, FeedError> {
+        let reader = self.engine.snapshot()?;
+        let number = reader.get(&keys::applied(), from_value::<u64>)?.and_then(Result::ok).unwrap_or(0);
+        tracing::info!(to = to.address, record = number, "sends the whole metadata store");
+        let (mut from, mut part) = (Vec::new(), 0);
+        loop {
+            let (mut pairs, mut bytes, mut last_key) = (Writes::new(), 0, None);
+            reader.range(&from, &[0xff], &mut |key, value| {
+                if key != keys::applied() {
+                    bytes += key.len() + value.len();
+                    pairs.insert(key.to_vec(), Some(value.to_vec()));
+                }
+                last_key = Some(key.to_vec());
+                bytes < PART
+            })?;
+            let is_last = bytes < PART;
+            let payload = packed(&pairs);
+            let (to_id, term, leader, sum) = (to.id, self.term, self.me.clone(), crc(&payload));
+            let install = Install { to: to_id, term, leader, number, part, is_last, sum };
+            let begun_us = self.world.now();
+            let sent = self.peers.call_within(APPEND_US, &to.address, Epoch(0), &install, payload.into());
+            let (answer, _) = sent.await?;
+            self.answered(to.id, begun_us, None, &answer);
+            // It says only at the end whether it has taken all.
+            let is_refused = is_last && (answer.is_incomplete || answer.chosen < number);
+            if !self.is_wanted(to.id) || is_refused {
+                return Err(FeedError::Unwanted);
+            }
+            let (false, Some(last)) = (is_last, last_key) else { return Ok(number) };
+            from = [last.as_slice(), &[0]].concat();
+            part += 1;
+        }
+    }
+}
+
+async fn beats(leading: Rc<Leading>, to: MetaMember) {
+    while leading.is_wanted(to.id) {
+        let begun_us = leading.world.now();
+        if let Err(error) = leading.send_append(&to, CALL_US, &leading.sign(&to), Buf::empty()).await {
+            tracing::debug!(to = to.address, %error, "a metadata server does not answer");
+        }
+        let next = begun_us + BEAT_US;
+        leading.world.sleep(next.saturating_sub(leading.world.now()).max(RETRY_US / 2)).await;
+    }
+}
+
+async fn records(leading: Rc<Leading>, to: MetaMember) {
+    while leading.is_wanted(to.id) {
+        if let Err(error) = send(&leading, &to).await {
+            tracing::debug!(to = to.address, %error, "a metadata server does not take records");
+        }
+        leading.world.sleep(RETRY_US).await;
+    }
+}
+
+/// Sends what a server lacks, in order, until something fails.
+async fn send(leading: &Leading, to: &MetaMember) -> Result<(), FeedError> {
+    let mut known = leading.send_append(to, CALL_US, &leading.sign(to), Buf::empty()).await?;
+    let mut next = known.chosen + 1;
+    while leading.is_wanted(to.id) {
+        let news = leading.news.wait();
+        let last = leading.history.borrow().last();
+        let is_behind = known.is_incomplete || next <= last.unwrap_or(0).max(leading.chosen_up_to());
+        if !is_behind {
+            news.await;
+            continue;
+        }
+        let record = if known.is_incomplete { None } else { leading.history.borrow().get(next) };
+        let base = leading.base;
+        let Some((position, writes)) = record else {
+            if !known.is_incomplete && next <= base.number && known.last == base {
+                next = base.number + 1;
+                continue;
+            }
+            let held = leading.history.borrow_mut().hold();
+            let installed = leading.install(to).await;
+            leading.history.borrow_mut().release(held);
+            next = installed? + 1;
+            known.is_incomplete = false;
+            continue;
+        };
+        let previous = leading.history.borrow().get(next - 1).map(|(position, _)| position);
+        let previous = previous.or((base.number + 1 == next).then_some(base));
+        let append = Append {
+            previous: previous.unwrap_or_default(),
+            record: Some(position),
+            sum: crc(&writes),
+            ..leading.sign(to)
+        };
+        known = leading.send_append(to, APPEND_US, &append, writes).await?;
+        next = if known.last.number >= next { next + 1 } else { known.chosen + 1 };
+    }
+    Ok(())
+}

@@ -1,0 +1,485 @@
+//! A server that follows: takes records and votes.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::lock::Mutex;
+use types::checksum::crc;
+use types::messages::replica::*;
+use types::wire::{Record, Request};
+use types::{Buf, ClusterId, Refusal};
+use world::{Answer, Call, Handler, Notify, Peers, World};
+
+use super::copy::{Copied, Files, chosen_members_of, last_of, members_of, members_value, term_of};
+use super::history::History;
+use super::{APPEND_US, ELECTION_US, ServerOptions};
+use crate::kv::{EncodedRecord, Engine, EngineError, Store, Writes, unpacked, writes_of};
+use crate::records::to_value;
+use crate::{MetaError, keys};
+
+/// See the module.
+pub(super) struct Follower {
+    pub(super) world: World,
+    pub(super) peers: Peers,
+    pub(super) options: ServerOptions,
+    pub(super) id: u64,
+    cluster: ClusterId,
+    engine: Engine,
+    /// No borrow lasts over an await. `None` once this server leads.
+    pub(super) store: RefCell<Option<Store>>,
+    pub(super) history: RefCell<History>,
+    /// Whoever writes has them. `None` once this server leads.
+    pub(super) files: Mutex<Option<Files>>,
+    /// The newest term that this server knows; durable in the ballot.
+    pub(super) term: Cell<u64>,
+    /// The term of the newest promise, which may be on its way to the disk.
+    promising: Cell<u64>,
+    /// The newest term of which others have told.
+    pub(super) seen_term: Cell<u64>,
+    /// When a leader was heard, or a vote given.
+    pub(super) heard_us: Cell<u64>,
+    pub(super) leader: RefCell<Option<MetaMember>>,
+    pub(super) is_incomplete: Cell<bool>,
+    /// The next part of the whole store, and which store it is: the term, and the record with which it ends.
+    next_part: Cell<u64>,
+    installing: Cell<Option<(u64, u64)>>,
+    /// Whether a part had the members.
+    has_members: Cell<bool>,
+    pub(super) work: Notify,
+    flush_wanted: Notify,
+    flush_done: Notify,
+    /// Why this server cannot go on.
+    failure: RefCell<Option<MetaError>>,
+    failed: Notify,
+}
+
+impl Follower {
+    pub(super) fn new(
+        world: World,
+        peers: Peers,
+        options: ServerOptions,
+        cluster: ClusterId,
+        engine: Engine,
+        copied: Copied,
+    ) -> Rc<Follower> {
+        let Copied { store, history, files, is_incomplete, work } = copied;
+        Rc::new(Follower {
+            peers,
+            options,
+            id: files.ballot.id,
+            cluster,
+            engine,
+            term: Cell::new(files.ballot.term),
+            store: RefCell::new(Some(store)),
+            history: RefCell::new(history),
+            files: Mutex::new(Some(files)),
+            promising: Cell::new(0),
+            seen_term: Cell::new(0),
+            // It may have heard a leader just before it was started.
+            heard_us: Cell::new(world.now()),
+            leader: RefCell::default(),
+            is_incomplete: Cell::new(is_incomplete),
+            next_part: Cell::new(0),
+            installing: Cell::default(),
+            has_members: Cell::new(false),
+            work,
+            flush_wanted: Notify::new(),
+            flush_done: Notify::new(),
+            failure: RefCell::default(),
+            failed: Notify::new(),
+            world,
+        })
+    }
+
+    pub(super) fn handler(self: &Rc<Follower>) -> Handler {
+        let follower = Rc::clone(self);
+        Rc::new(move |call| {
+            let follower = Rc::clone(&follower);
+            Box::pin(async move { follower.answer(call).await })
+        })
+    }
+
+    async fn answer(&self, call: Call) -> Result<Answer, Refusal> {
+        match call.kind {
+            Vote::KIND => {
+                let vote: Vote = call.parse()?;
+                self.is_meant(vote.to)?;
+                reply::<Vote>(self.vote(&vote).await?)
+            }
+            Append::KIND => {
+                let append: Append = call.parse()?;
+                self.is_meant(append.to)?;
+                whole(append.sum, &call.payload)?;
+                reply::<Append>(self.append(&append, call.payload).await?)
+            }
+            Install::KIND => {
+                let install: Install = call.parse()?;
+                self.is_meant(install.to)?;
+                whole(install.sum, &call.payload)?;
+                reply::<Install>(self.install(&install, &call.payload).await?)
+            }
+            MetaStatus::KIND => reply::<MetaStatus>(self.report()),
+            _ => Err(Refusal::NotLeader),
+        }
+    }
+
+    /// A server that lost its disk has another id, and has promised nothing of what its old self has.
+    fn is_meant(&self, id: u64) -> Result<(), Refusal> {
+        if id == self.id { Ok(()) } else { Err(Refusal::Unknown) }
+    }
+
+    /// Where its records end.
+    pub(super) fn last(&self) -> RecordPosition {
+        self.store.borrow().as_ref().map(last_of).unwrap_or_default()
+    }
+
+    fn chosen(&self) -> u64 {
+        self.store.borrow().as_ref().map_or(0, Store::chosen)
+    }
+
+    /// The members, as far as it knows.
+    pub(super) fn members(&self) -> Vec<MetaMember> {
+        self.store.borrow().as_ref().map(members_of).unwrap_or_default()
+    }
+
+    pub(super) fn is_member(&self, id: u64) -> bool {
+        self.members().iter().any(|member| member.id == id)
+    }
+
+    /// Whether it is a member, as far as that cannot change back.
+    pub(super) fn is_surely_member(&self) -> bool {
+        let store = self.store.borrow();
+        let members = store.as_ref().map(chosen_members_of).unwrap_or_default();
+        members.iter().any(|member| member.id == self.id)
+    }
+
+    fn report(&self) -> MetaReport {
+        let silent = |member| MemberReport { member, last: 0, heard_us: None, is_joining: false };
+        MetaReport {
+            id: self.id,
+            term: self.term.get(),
+            last: self.last(),
+            chosen: self.chosen(),
+            leader: self.leader.borrow().as_ref().map_or(0, |leader| leader.id),
+            members: self.members().into_iter().map(silent).collect(),
+            is_incomplete: self.is_incomplete.get(),
+        }
+    }
+
+    async fn vote(&self, ask: &Vote) -> Result<Voted, Refusal> {
+        // While a record or a vote is being written, what counts is not known.
+        let mut files = self.files.lock().await;
+        let files = files.as_mut().ok_or(Refusal::NotLeader)?;
+        let voted = |is_granted| Voted {
+            term: self.term.get(),
+            is_granted,
+            is_member: self.is_member(ask.candidate),
+        };
+        let hears_a_leader = self.world.now() < self.heard_us.get() + ELECTION_US;
+        if hears_a_leader || self.is_incomplete.get() || ask.last < self.last() || ask.term < self.term.get()
+        {
+            return Ok(voted(false));
+        }
+        let has_promised = ask.term == self.term.get() && ![0, ask.candidate].contains(&files.ballot.vote);
+        if has_promised || ask.is_poll {
+            return Ok(voted(!has_promised));
+        }
+        self.promise(files, ask.term, ask.candidate).await?;
+        self.heard_us.set(self.world.now());
+        *self.leader.borrow_mut() = None;
+        Ok(voted(true))
+    }
+
+    /// Makes a promise durable.
+    pub(super) async fn promise(&self, files: &mut Files, term: u64, vote: u64) -> Result<(), Refusal> {
+        // From now on a leader of an earlier term gets no sign, although the promise does not count yet.
+        self.promising.set(term);
+        files.ballot.promise(term, vote).await.map_err(|error| self.fail(error))?;
+        self.term.set(term);
+        Ok(())
+    }
+
+    pub(super) fn fail(&self, error: MetaError) -> Refusal {
+        self.failure.borrow_mut().get_or_insert(error);
+        self.failed.notify();
+        Refusal::MetaFailed
+    }
+
+    /// Waits until something has failed.
+    pub(super) async fn failure(&self) -> MetaError {
+        loop {
+            let failed = self.failed.wait();
+            if let Some(error) = self.failure.borrow_mut().take() {
+                return error;
+            }
+            failed.await;
+        }
+    }
+
+    fn appended(&self) -> Appended {
+        Appended {
+            term: self.term.get(),
+            chosen: self.chosen(),
+            last: self.last(),
+            is_incomplete: self.is_incomplete.get(),
+        }
+    }
+
+    fn hear(&self, leader: &MetaMember) {
+        self.heard_us.set(self.world.now());
+        if self.leader.borrow().as_ref() != Some(leader) {
+            tracing::info!(leader = leader.address, "follows a metadata server");
+            *self.leader.borrow_mut() = Some(leader.clone());
+        }
+    }
+
+    async fn append(&self, append: &Append, payload: Buf) -> Result<Appended, Refusal> {
+        if append.record.is_none() && append.term == self.term.get() && append.term >= self.promising.get() {
+            // A sign of life does not wait for a record that is being written.
+            self.hear(&append.leader);
+            if let Some(mut files) = self.files.try_lock() {
+                self.learn_chosen(append, files.as_mut());
+            }
+            return Ok(self.appended());
+        }
+        let mut files = self.files.lock().await;
+        let files = files.as_mut().ok_or(Refusal::NotLeader)?;
+        if append.term < self.term.get() {
+            return Ok(self.appended());
+        }
+        if append.term > self.term.get() {
+            self.promise(files, append.term, 0).await?;
+        }
+        self.hear(&append.leader);
+        if let Some(record) = append.record
+            && !self.is_incomplete.get()
+        {
+            self.take(files, record, append, payload).await.map_err(|error| self.fail(error))?;
+        }
+        Ok(self.appended())
+    }
+
+    /// Takes a record, if it is the next one. It may replace one that is not chosen.
+    async fn take(
+        &self,
+        files: &mut Files,
+        record: RecordPosition,
+        append: &Append,
+        payload: Buf,
+    ) -> Result<(), MetaError> {
+        let last = self.last();
+        if record.number <= self.chosen() {
+            return Ok(());
+        }
+        if last != record {
+            if record.number == last.number && record.term < last.term && record.number > append.chosen {
+                return Ok(());
+            }
+            // A record that is followed by another one is chosen, if it is the same here.
+            let goes_on = last == append.previous && record.number == last.number + 1;
+            if goes_on && last.number > self.chosen() {
+                self.first_is_chosen();
+            }
+            if record.number != self.chosen() + 1 {
+                return Ok(());
+            }
+            let writes = unpacked(&payload).ok_or(MetaError::Damaged)?;
+            if term_of(&writes) != record.term {
+                return Err(MetaError::Damaged);
+            }
+            let encoded = self.with_store(|store| store.replace_unchosen(writes))?;
+            self.make_room(files, &encoded).await;
+            files.journal.append(&encoded).await.map_err(EngineError::Journal)?;
+            self.history.borrow_mut().push(record, payload);
+        }
+        if record.number <= append.chosen {
+            self.first_is_chosen();
+        }
+        Ok(())
+    }
+
+    fn with_store<T>(&self, f: impl FnOnce(&mut Store) -> Result<T, EngineError>) -> Result<T, EngineError> {
+        f(self.store.borrow_mut().as_mut().expect("whoever has the files has the store"))
+    }
+
+    fn first_is_chosen(&self) {
+        self.store.borrow_mut().iter_mut().for_each(Store::first_is_chosen);
+    }
+
+    /// Switches to the other half of the journal if this one is full.
+    async fn make_room(&self, files: &mut Files, record: &EncodedRecord) {
+        if files.journal.fits(record) {
+            return;
+        }
+        self.flushed().await;
+        self.store.borrow_mut().iter_mut().for_each(Store::freeze);
+        self.flush_wanted.notify();
+        files.journal.switch_half();
+    }
+
+    /// Waits until the engine has what was on its way there.
+    async fn flushed(&self) {
+        loop {
+            let flush_done = self.flush_done.wait();
+            if self.store.borrow().as_ref().is_none_or(|store| store.frozen().is_none()) {
+                return;
+            }
+            flush_done.await;
+        }
+    }
+
+    /// The leader says up to which record all is chosen. It has this server's last one, if that is of its term.
+    fn learn_chosen(&self, append: &Append, files: Option<&mut Files>) {
+        let last = self.last();
+        if files.is_some()
+            && last.term == append.term
+            && (self.chosen() + 1..=append.chosen).contains(&last.number)
+        {
+            self.first_is_chosen();
+        }
+    }
+
+    /// Commits full halves of the journal to the engine.
+    pub(super) async fn flush(&self) -> MetaError {
+        loop {
+            let flush_wanted = self.flush_wanted.wait();
+            let frozen = self.store.borrow().as_ref().and_then(Store::frozen);
+            let Some((table, last)) = frozen else {
+                flush_wanted.await;
+                continue;
+            };
+            let engine = self.engine.clone();
+            let committed = Arc::clone(&table);
+            let commit = move || engine.advance(&keys::applied(), last, writes_of(&table));
+            if let Err(error) = self.world.off_thread(commit).await {
+                return error.into();
+            }
+            let flushed = match self.store.borrow_mut().as_mut() {
+                Some(store) => store.take_flushed(&committed),
+                None => Ok(None),
+            };
+            self.flush_done.notify();
+            match flushed {
+                Ok(table) => self.world.off_thread(move || drop(table)).await,
+                Err(error) => return error.into(),
+            }
+        }
+    }
+
+    /// Takes a part of the whole store.
+    async fn install(&self, install: &Install, payload: &[u8]) -> Result<Appended, Refusal> {
+        let mut files = self.files.lock().await;
+        let files = files.as_mut().ok_or(Refusal::NotLeader)?;
+        if install.term < self.term.get() {
+            return Ok(self.appended());
+        }
+        if install.term > self.term.get() {
+            self.promise(files, install.term, 0).await?;
+        }
+        self.hear(&install.leader);
+        let is_same = self.installing.get() == Some((install.term, install.number));
+        let goes_on = is_same && install.part == self.next_part.get();
+        // An older store than its own would make this server forget what it has said it has.
+        let is_next = install.number >= self.chosen() && (install.part == 0 || goes_on);
+        if is_next {
+            self.put_part(files, install, payload).await.map_err(|error| self.fail(error))?;
+        }
+        Ok(self.appended())
+    }
+
+    async fn put_part(&self, files: &mut Files, install: &Install, payload: &[u8]) -> Result<(), MetaError> {
+        let pairs = unpacked(payload).ok_or(MetaError::Damaged)?;
+        if install.part == 0 {
+            tracing::info!(leader = install.leader.address, "gets the whole metadata store");
+            self.installing.set(Some((install.term, install.number)));
+            self.has_members.set(false);
+            let engine = self.engine.clone();
+            self.world.off_thread(move || engine.begin_staging()).await?;
+        }
+        self.next_part.set(install.part + 1);
+        self.has_members.set(self.has_members.get() || pairs.contains_key(&keys::members()));
+        let engine = self.engine.clone();
+        self.world.off_thread(move || engine.stage(&pairs)).await?;
+        if install.is_last {
+            self.installing.set(None);
+            self.replace_store(files, install).await?;
+            tracing::info!(record = install.number, "has the whole metadata store");
+        }
+        Ok(())
+    }
+
+    /// Another server's store has come, and takes the place of this server's. Until then this one has what it has said it has.
+    async fn replace_store(&self, files: &mut Files, install: &Install) -> Result<(), MetaError> {
+        // What is on its way to the engine would come after it.
+        self.flushed().await;
+        let mut more = Writes::from([(keys::applied(), Some(to_value(&install.number)))]);
+        // The leader was alone when it had this record. A store with members is never taken for that of a server that is alone;
+        // a later record has the right ones.
+        if !self.has_members.get() {
+            let leader = members_value(std::slice::from_ref(&install.leader));
+            more.insert(keys::members(), Some(leader));
+        }
+        let salt = match self.is_incomplete.get() {
+            true => {
+                let path = self.engine.journal().unwrap_or_default().to_owned();
+                let salt = files.journal.renew(&self.world, self.cluster).await;
+                Some(salt.map_err(|error| MetaError::Journal { path, error })?)
+            }
+            // What the journal has is older, or the record after this store.
+            false => None,
+        };
+        let engine = self.engine.clone();
+        self.world.off_thread(move || engine.replace_by_staged(&more)).await?;
+        if let Some(salt) = salt {
+            let mut store = Store::open(self.engine.clone())?;
+            store.attach_journal(salt, files.journal.half_len(), install.number + 1, self.work.clone());
+            *self.store.borrow_mut() = Some(store);
+            self.is_incomplete.set(false);
+        } else {
+            self.with_store(|store| store.replaced(install.number))?;
+        }
+        let mut history = self.history.borrow_mut();
+        let next = history.get(install.number + 1).filter(|(position, _)| *position == self.last());
+        history.clear();
+        if let Some((position, writes)) = next {
+            history.push(position, writes);
+        }
+        Ok(())
+    }
+
+    /// Asks those who are said to know to become a member, until it is one.
+    pub(super) async fn join(&self) {
+        let Some(servers) = self.options.join.clone() else { return std::future::pending().await };
+        let me = MetaMember { id: self.id, address: self.options.advertise.clone() };
+        let mut was_member = false;
+        loop {
+            was_member |= self.is_surely_member() && !self.is_incomplete.get();
+            // One that was removed does not ask again.
+            if was_member {
+                self.world.sleep(super::BEAT_US).await;
+                continue;
+            }
+            let leader = self.leader.borrow().as_ref().map(|leader| leader.address.clone());
+            for server in servers.split(',').map(str::to_owned).chain(leader) {
+                let join = MetaJoin { member: me.clone() };
+                let asked = self.peers.call_within(APPEND_US, &server, types::Epoch(0), &join, Buf::empty());
+                match asked.await {
+                    Ok((MetaJoined { is_member: true }, _)) => break,
+                    Ok(_) => {}
+                    Err(error) => tracing::debug!(server, %error, "cannot ask to become a member"),
+                }
+            }
+            self.world.sleep(5 * super::RETRY_US).await;
+        }
+    }
+}
+
+pub(super) fn reply<R: Request>(reply: R::Reply) -> Result<Answer, Refusal> {
+    Ok(Answer::new(&reply, Buf::empty()))
+}
+
+/// Whether a payload has arrived whole.
+fn whole(sum: u32, payload: &[u8]) -> Result<(), Refusal> {
+    if crc(payload) == sum { Ok(()) } else { Err(Refusal::Malformed) }
+}

@@ -1,0 +1,413 @@
+//! Three servers, of which any two are enough, under faults: what was answered stays, nobody is told anything old, and all
+//! copies become the same.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use types::messages::cluster::{MapGet, TopologySet};
+use types::messages::replica::{MetaRemove, MetaReport, MetaStatus};
+use types::messages::session::Role;
+use types::wire::Key;
+use types::{Buf, ClusterId, Epoch, MapVersion};
+use world::{CallError, Identity, Peers, SimOptions, Simulation, World};
+
+use super::{Server, ServerOptions};
+use crate::kv::{Engine, KeyValue};
+use crate::{MetaError, MetaOptions, keys};
+
+const NODES: [&str; 3] = ["ma", "mb", "mc"];
+const LIST: &str = "ma:1,mb:1,mc:1";
+const JOURNAL: &str = "journal";
+const CLUSTER: ClusterId = ClusterId([7; 16]);
+/// The journal's halves are as short as they can be.
+const MEMORY: u64 = 1 << 20;
+/// How long an election and what comes after it may take, in microseconds.
+const RECOVERY_US: u64 = 20_000_000;
+
+fn identity(role: Role) -> Identity {
+    Identity { cluster: CLUSTER, key: Key([1; 32]), role }
+}
+
+struct Servers {
+    simulation: Simulation,
+    engines: BTreeMap<String, Engine>,
+    /// How servers have ended by themselves.
+    ended: Rc<RefCell<BTreeMap<String, String>>>,
+}
+
+impl Servers {
+    fn new(seed: u64, options: SimOptions) -> Servers {
+        let engines: BTreeMap<String, Engine> =
+            NODES.iter().map(|node| ((*node).to_owned(), Engine::memory_with_journal(JOURNAL))).collect();
+        crate::create_cluster(&engines["ma"], CLUSTER).expect("empty");
+        let simulation = Simulation::new(seed, options);
+        Servers { simulation, engines, ended: Rc::default() }
+    }
+
+    /// Starts a server. All but the first were made to join it.
+    fn start(&self, node: &str) {
+        let world = self.simulation.node(node);
+        let (engine, on, ended) = (self.engines[node].clone(), world.clone(), Rc::clone(&self.ended));
+        let listen = format!("{node}:1");
+        let service =
+            MetaOptions { listen: listen.clone(), identity: identity(Role::Meta), memory_budget: MEMORY };
+        let join = (node != "ma").then(|| LIST.to_owned());
+        let (options, name) = (ServerOptions { service, advertise: listen, join }, node.to_owned());
+        world.spawn("test", async move {
+            let error = Server::new(on, engine, options).run(&|_| {}).await;
+            ended.borrow_mut().insert(name, error.to_string());
+        });
+    }
+
+    /// All three have just been started, and the test's client.
+    fn begun(seed: u64, options: SimOptions) -> (Servers, World) {
+        let servers = Servers::new(seed, options);
+        NODES.iter().for_each(|node| servers.start(node));
+        let client = servers.simulation.node("client");
+        (servers, client)
+    }
+
+    /// All three are members, and the test's client.
+    fn together(seed: u64, options: SimOptions) -> (Servers, World) {
+        let (servers, client) = Servers::begun(seed, options);
+        servers.simulation.block_on("client", until_members(&client, 3));
+        (servers, client)
+    }
+
+    fn assert_none_has_ended(&self) {
+        assert!(self.ended.borrow().is_empty(), "{:?}", self.ended.borrow());
+    }
+
+    /// What each server has, once it was started and killed in peace.
+    fn contents(&self) -> Vec<Vec<KeyValue>> {
+        let all = |engine: &Engine| {
+            let mut pairs = Vec::new();
+            let reader = engine.reader().expect("readable");
+            reader
+                .range(&[], &[0xff], &mut |key, value| {
+                    if key != keys::applied() {
+                        pairs.push((key.to_vec(), value.to_vec()));
+                    }
+                    true
+                })
+                .expect("readable");
+            pairs
+        };
+        self.engines.values().map(all).collect()
+    }
+}
+
+async fn status(peers: &Peers, node: &str) -> Option<MetaReport> {
+    let address = format!("{node}:1");
+    let asked = peers.call_within(500_000, &address, Epoch(0), &MetaStatus {}, Buf::empty());
+    asked.await.ok().map(|(report, _)| report)
+}
+
+/// Waits until a leader says that there are so many members.
+async fn until_members(world: &World, count: usize) {
+    let peers = Peers::new(world.clone(), identity(Role::Meta));
+    let until = world.now() + RECOVERY_US;
+    while world.now() < until {
+        for node in NODES {
+            let Some(report) = status(&peers, node).await else { continue };
+            let members = report.members.iter().filter(|member| !member.is_joining).count();
+            if report.leader == report.id && members == count {
+                return;
+            }
+        }
+        world.sleep(100_000).await;
+    }
+    panic!("there are never {count} members");
+}
+
+/// The server that leads.
+async fn leader(world: &World) -> String {
+    let peers = Peers::new(world.clone(), identity(Role::Meta));
+    for _ in 0..200 {
+        for node in NODES {
+            if status(&peers, node).await.is_some_and(|report| report.leader == report.id && report.id != 0) {
+                return node.to_owned();
+            }
+        }
+        world.sleep(100_000).await;
+    }
+    panic!("nobody leads");
+}
+
+/// A register with versions: the topology of the map.
+async fn set(peers: &Peers, value: u64) -> Result<(), CallError> {
+    let set = TopologySet { topology: format!("mesh\nnode {value}\n"), may_move: true };
+    peers.call_within(3_000_000, LIST, Epoch(0), &set, Buf::empty()).await.map(drop)
+}
+
+async fn get(peers: &Peers) -> Result<(u64, String), CallError> {
+    let get = MapGet { have: MapVersion(0), volume: None, rest: None };
+    let (reply, _) = peers.call_within(3_000_000, LIST, Epoch(0), &get, Buf::empty()).await?;
+    let update = reply.update.expect("nothing is known here");
+    Ok((update.version.0, update.topology.unwrap_or_default()))
+}
+
+/// What clients have seen, in the order of time.
+#[derive(Default)]
+struct Seen {
+    texts: BTreeMap<u64, String>,
+    newest: u64,
+    sets: u64,
+    gets: u64,
+}
+
+impl Seen {
+    /// A version was read by an operation that was begun when `floor` was the newest known one.
+    fn see(&mut self, seed: u64, (version, text): (u64, String), floor: u64) {
+        assert!(version >= floor, "seed {seed}: version {version} was told after {floor}");
+        let first = self.texts.entry(version).or_insert_with(|| text.clone());
+        assert_eq!(*first, text, "seed {seed}: version {version} is two");
+        self.newest = self.newest.max(version);
+        self.gets += 1;
+    }
+}
+
+async fn work(world: World, seed: u64, number: u64, seen: Rc<RefCell<Seen>>, stop: Rc<Cell<bool>>) {
+    let peers = Peers::new(world.clone(), identity(Role::Client));
+    let mut value = number;
+    while !stop.get() {
+        value += 10;
+        let floor = seen.borrow().newest;
+        if world.random().is_multiple_of(2) && set(&peers, value).await.is_ok() {
+            seen.borrow_mut().sets += 1;
+            // Every value is new, so what was answered has made a version.
+            if let Ok(found) = get(&peers).await {
+                assert!(found.0 > floor, "seed {seed}: a change that was answered is lost");
+                seen.borrow_mut().see(seed, found, floor);
+            }
+        } else if let Ok(found) = get(&peers).await {
+            seen.borrow_mut().see(seed, found, floor);
+        }
+        world.sleep(world.random() % 100_000).await;
+    }
+}
+
+async fn nemesis(servers: &Servers, world: &World, until: u64) {
+    let began = world.now();
+    let simulation = &servers.simulation;
+    while world.now() < until {
+        world.sleep(200_000 + world.random() % 3_000_000).await;
+        let node = NODES[world.random() as usize % 3];
+        let other = [NODES[(world.random() as usize) % 3], "client"][world.random() as usize % 2];
+        let pause = world.random() % 3_000_000;
+        match world.random() % 7 {
+            0 => {
+                simulation.kill(node);
+                world.sleep(pause).await;
+                servers.start(node);
+            }
+            1 | 2 => {
+                simulation.kill_at(node, world.random() % 300, world.random().is_multiple_of(2));
+                world.sleep(pause).await;
+                if simulation.is_alive(node) {
+                    simulation.power_cut(node);
+                }
+                servers.start(node);
+            }
+            3 if node != other => {
+                simulation.partition(node, other, true);
+                world.sleep(pause).await;
+                simulation.partition(node, other, false);
+            }
+            4 => {
+                let others: Vec<&str> = NODES.into_iter().filter(|other| *other != node).collect();
+                let is_one_way = world.random().is_multiple_of(2);
+                let cut = |cut| {
+                    for other in &others {
+                        match is_one_way {
+                            true => simulation.cut_one_way(node, other, cut),
+                            false => simulation.partition(node, other, cut),
+                        }
+                    }
+                };
+                cut(true);
+                world.sleep(2 * pause).await;
+                cut(false);
+            }
+            5 => {
+                NODES.iter().for_each(|node| simulation.power_cut(node));
+                world.sleep(pause / 4).await;
+                NODES.iter().for_each(|node| servers.start(node));
+            }
+            // Those that have just begun may not have one yet.
+            _ if world.now() > began + 5_000_000 => {
+                simulation.slow_disk(node, JOURNAL, 100);
+                world.sleep(pause).await;
+                simulation.slow_disk(node, JOURNAL, 1);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn storm(seed: u64) -> (u64, u64) {
+    // Every other time the faults begin before all three are members.
+    let begin = if seed.is_multiple_of(2) { Servers::together } else { Servers::begun };
+    let (servers, client) = begin(seed, SimOptions::drawn(seed));
+    let (seen, stop) = (Rc::new(RefCell::new(Seen::default())), Rc::new(Cell::new(false)));
+    for number in 0..3 {
+        let (seen, stop) = (Rc::clone(&seen), Rc::clone(&stop));
+        client.spawn("test", work(client.clone(), seed, number, seen, stop));
+    }
+    servers.simulation.block_on("client", async {
+        nemesis(&servers, &client, client.now() + 40_000_000).await;
+        stop.set(true);
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let until = client.now() + RECOVERY_US;
+        while set(&peers, 1_000_000).await.is_err() {
+            assert!(client.now() < until, "seed {seed}: nobody leads");
+            client.sleep(100_000).await;
+        }
+        // Whoever is behind gets the rest.
+        client.sleep(5_000_000).await;
+        let floor = seen.borrow().newest;
+        let found = loop {
+            assert!(client.now() < until + RECOVERY_US, "seed {seed}: nobody leads");
+            match get(&peers).await {
+                Ok(found) => break found,
+                Err(_) => client.sleep(100_000).await,
+            }
+        };
+        seen.borrow_mut().see(seed, found, floor);
+    });
+    servers.assert_none_has_ended();
+    NODES.iter().for_each(|node| servers.simulation.kill(node));
+    // A start brings what only the journal has into the store, but for the last record, which another one settles.
+    NODES.iter().for_each(|node| servers.start(node));
+    servers.simulation.block_on("client", async {
+        client.sleep(8_000_000).await;
+    });
+    NODES.iter().for_each(|node| servers.simulation.kill(node));
+    NODES.iter().for_each(|node| servers.start(node));
+    servers.simulation.block_on("client", async { client.sleep(1_000_000).await });
+    let contents = servers.contents();
+    assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}: the copies differ");
+    let seen = seen.borrow();
+    (seen.sets, seen.gets)
+}
+
+#[test]
+fn what_was_answered_outlives_any_server() {
+    let seeds = std::env::var("SHOAL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
+    let (mut sets, mut gets) = (0, 0);
+    for seed in 0..seeds {
+        let (more_sets, more_gets) = storm(seed);
+        sets += more_sets;
+        gets += more_gets;
+    }
+    assert!(sets > 50 * seeds && gets > 100 * seeds, "{sets} changes and {gets} reads are no storm");
+}
+
+#[test]
+fn a_killed_leader_is_followed_by_another_one() {
+    let (servers, client) = Servers::together(1, SimOptions::default());
+    servers.simulation.block_on("client", async {
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        for round in 0..20 {
+            set(&peers, round + 1).await.expect("somebody leads");
+            let leads = leader(&client).await;
+            let at = client.now();
+            servers.simulation.kill(&leads);
+            while get(&peers).await.is_err() {
+                client.sleep(10_000).await;
+            }
+            let pause = client.now() - at;
+            assert!(pause < 6_000_000, "{pause} us without a leader");
+            let (_, text) = get(&peers).await.expect("somebody leads");
+            assert_eq!(text, format!("mesh\nnode {}\n", round + 1));
+            servers.start(&leads);
+            client.sleep(1_000_000).await;
+        }
+    });
+    servers.assert_none_has_ended();
+}
+
+/// One follower knows that the last record is chosen, the other one, which may lead next, does not.
+#[test]
+fn a_follower_may_know_more_than_the_next_leader() {
+    let (servers, client) = Servers::together(4, SimOptions::default());
+    servers.simulation.block_on("client", async {
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        for round in 0..10 {
+            let leads = leader(&client).await;
+            let unknowing = NODES.iter().find(|node| **node != leads).expect("there are three");
+            set(&peers, round + 1).await.expect("somebody leads");
+            client.sleep(2_000).await;
+            servers.simulation.partition(&leads, unknowing, true);
+            client.sleep(500_000).await;
+            servers.simulation.kill(&leads);
+            servers.simulation.partition(&leads, unknowing, false);
+            let at = client.now();
+            while get(&peers).await.is_err() {
+                assert!(client.now() < at + RECOVERY_US, "round {round}: nobody leads");
+                client.sleep(10_000).await;
+            }
+            servers.start(&leads);
+            client.sleep(1_000_000).await;
+        }
+    });
+    servers.assert_none_has_ended();
+}
+
+#[test]
+fn a_server_that_lost_its_store_gets_everything_again() {
+    let (mut servers, client) = Servers::together(2, SimOptions::default());
+    let peers = Peers::new(client.clone(), identity(Role::Client));
+    servers.simulation.block_on("client", async {
+        for value in 1..400 {
+            set(&peers, value).await.expect("somebody leads");
+        }
+    });
+    servers.simulation.kill("mc");
+    servers.engines.insert("mc".to_owned(), Engine::memory_with_journal("another journal"));
+    servers.start("mc");
+    servers.simulation.block_on("client", async {
+        client.sleep(3_000_000).await;
+        until_members(&client, 3).await;
+        // The new one is as good as the others.
+        servers.simulation.kill("ma");
+        client.sleep(5_000_000).await;
+        set(&peers, 500).await.expect("two of three are there");
+        assert_eq!(get(&peers).await.expect("somebody leads").1, "mesh\nnode 500\n");
+    });
+    servers.assert_none_has_ended();
+}
+
+#[test]
+fn a_removed_server_ends_and_the_last_one_stays() {
+    let (servers, client) = Servers::together(3, SimOptions::default());
+    servers.simulation.block_on("client", async {
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let remove = async |address: &str| {
+            let remove = MetaRemove { address: address.to_owned() };
+            loop {
+                match peers.call_within(3_000_000, LIST, Epoch(0), &remove, Buf::empty()).await {
+                    Ok((removed, _)) => return removed.error,
+                    Err(_) => client.sleep(100_000).await,
+                }
+            }
+        };
+        let leads = leader(&client).await;
+        let follows = NODES.iter().find(|node| **node != leads).expect("there are three");
+        assert!(remove("mx:1").await.is_some_and(|error| error.contains("mx:1 is not a member")));
+        assert_eq!(remove(&format!("{follows}:1")).await, None);
+        assert!(remove(&format!("{follows}:1")).await.is_some(), "it is gone already");
+        client.sleep(3_000_000).await;
+        let removed = MetaError::Removed.to_string();
+        assert_eq!(servers.ended.borrow().get(*follows), Some(&removed));
+        // The leader itself.
+        remove(&format!("{leads}:1")).await;
+        client.sleep(6_000_000).await;
+        assert_eq!(servers.ended.borrow().get(&leads), Some(&removed));
+        let last = leader(&client).await;
+        let error = remove(&format!("{last}:1")).await;
+        assert!(error.is_some_and(|error| error.contains("is the only member")));
+        set(&peers, 7).await.expect("one is enough, if it is the only one");
+    });
+}

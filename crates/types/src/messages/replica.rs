@@ -1,0 +1,141 @@
+//! Metadata servers that keep copies of the same store.
+//!
+//! One of them leads: it makes all changes, as numbered records. A record is chosen when a majority of the members has it.
+
+use crate::records;
+
+records! {
+    names REQUESTS;
+    /// Where a server's records end.
+    #[derive(Copy, PartialOrd, Ord, Default)]
+    part RecordPosition {
+        /// The number of the last record.
+        number: u64,
+        /// The term in which it was taken.
+        term: u64,
+    }
+    /// A member: a server that votes.
+    part MetaMember {
+        /// Its id, which it has drawn itself.
+        id: u64,
+        /// Where it listens.
+        address: String,
+    }
+    /// Metadata server to metadata server: may the caller lead in this term?
+    150 Vote {
+        /// The member that is asked. Another one may listen at its address.
+        to: u64,
+        /// The term.
+        term: u64,
+        /// The caller.
+        candidate: u64,
+        /// Where its records end.
+        last: RecordPosition,
+        /// Only a question: nothing is promised.
+        is_poll: bool,
+    } => Voted;
+    /// The answer to [`Vote`].
+    151 Voted {
+        /// The newest term that the answerer knows.
+        term: u64,
+        /// Whether the caller has the vote.
+        is_granted: bool,
+        /// Whether the caller is a member, as far as the answerer knows.
+        is_member: bool,
+    };
+    /// Leader to follower: it leads, and perhaps a record. The payload has the record's writes.
+    152 Append {
+        /// The server that is meant.
+        to: u64,
+        /// The leader's term.
+        term: u64,
+        /// The leader.
+        leader: MetaMember,
+        /// Where the leader's records end before this one, or at all if there is none.
+        previous: RecordPosition,
+        /// The number and the term of the record, if there is one.
+        record: Option<RecordPosition>,
+        /// All records up to this one are chosen.
+        chosen: u64,
+        /// CRC-32C of the payload.
+        sum: u32,
+    } => Appended;
+    /// The answer to [`Append`] and [`Install`].
+    153 Appended {
+        /// The newest term that the answerer knows.
+        term: u64,
+        /// Up to which record it knows that what it has is chosen.
+        chosen: u64,
+        /// Where its records end.
+        last: RecordPosition,
+        /// It needs the whole store.
+        is_incomplete: bool,
+    };
+    /// Leader to follower: a part of the whole store, as it is after a record. The payload has pairs of keys and values.
+    154 Install {
+        /// The server that is meant.
+        to: u64,
+        /// The leader's term.
+        term: u64,
+        /// The leader.
+        leader: MetaMember,
+        /// The record.
+        number: u64,
+        /// Where this part is in the order of all parts; 0 begins anew.
+        part: u64,
+        /// No other part follows.
+        is_last: bool,
+        /// CRC-32C of the payload.
+        sum: u32,
+    } => Appended;
+    /// New server to leader: makes the caller a member, when it has everything.
+    155 MetaJoin {
+        /// The caller.
+        member: MetaMember,
+    } => MetaJoined;
+    /// The answer to [`MetaJoin`].
+    156 MetaJoined {
+        /// The caller is a member. If not, it asks again.
+        is_member: bool,
+    };
+    /// Any process to leader: a member is to be one no more.
+    157 MetaRemove {
+        /// Its address.
+        address: String,
+    } => MetaRemoved;
+    /// The answer to [`MetaRemove`].
+    158 MetaRemoved {
+        /// Why nothing was done.
+        error: Option<String>,
+    };
+    /// To any metadata server: what does it know of itself and the others?
+    159 MetaStatus {} => MetaReport;
+    /// What a metadata server knows.
+    160 MetaReport {
+        /// Its id; 0 if it is the only server.
+        id: u64,
+        /// The newest term that it knows.
+        term: u64,
+        /// Where its records end.
+        last: RecordPosition,
+        /// Up to which record everything is chosen.
+        chosen: u64,
+        /// Who leads; 0 if it does not know.
+        leader: u64,
+        /// The members, and at the leader what it knows of each.
+        members: Vec<MemberReport>,
+        /// It does not have the whole store yet.
+        is_incomplete: bool,
+    };
+    /// What the leader knows of a member.
+    part MemberReport {
+        /// The member.
+        member: MetaMember,
+        /// Where its records end; at other servers than the leader 0.
+        last: u64,
+        /// How long ago it was heard, in microseconds; at other servers than the leader, and if it was never heard, nothing.
+        heard_us: Option<u64>,
+        /// It has no vote yet.
+        is_joining: bool,
+    }
+}
