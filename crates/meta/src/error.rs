@@ -32,6 +32,14 @@ pub enum MetaError {
     /// The store was never a copy of another one, so its server cannot join others.
     #[error("the metadata store is that of a cluster with one metadata server")]
     Alone,
+    /// A server that is to be joined is of another cluster, or has another key.
+    #[error("cannot join {server}: {error}")]
+    Join {
+        /// Its address.
+        server: String,
+        /// What it said.
+        error: world::CallError,
+    },
     /// Others have removed this server.
     #[error("this metadata server is not a member any more")]
     Removed,

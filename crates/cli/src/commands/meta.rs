@@ -179,6 +179,10 @@ fn explain(error: MetaError, path: &Path) -> anyhow::Error {
                 "--listen {known} or --advertise {known}; or `shoal meta remove {known}`, and --join with an empty directory"
             ),
         ),
+        MetaError::Join { .. } => problem(
+            error.to_string(),
+            "--join with a metadata server of the cluster, --key-file with its key",
+        ),
         MetaError::Alone => problem(
             format!(
                 "{} is the store of a cluster with one metadata server: it cannot join others",

@@ -275,6 +275,14 @@ fn servers_join_and_go() {
         .fixture
         .shoal(&[&words[..], &["--key-file", text(&cluster.key)]].concat())
         .refused(&["cannot call 0.0.0.0:0", "--advertise"]);
+    let wrong = cluster.fixture.path("wrong-key");
+    fs::write(&wrong, format!("{}\n", "7".repeat(64))).expect("a key");
+    let words = ["meta", "--dir", text(&empty), "--listen", &elsewhere, "--join", &address(0)];
+    cluster
+        .fixture
+        .shoal(&[&words[..], &["--key-file", text(&wrong)]].concat())
+        .refused(&["different cluster key", "--key-file"]);
+    fs::remove_dir_all(&empty).expect("it was made");
     let words = ["meta", "--dir", text(&empty), "--listen", &elsewhere];
     cluster.fixture.shoal(&words).refused(&["is not there", "--join"]);
     cluster.start(follows);

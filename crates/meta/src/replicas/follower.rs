@@ -9,7 +9,7 @@ use types::checksum::crc;
 use types::messages::replica::*;
 use types::wire::{Record, Request};
 use types::{Buf, ClusterId, Refusal};
-use world::{Answer, Call, Handler, Notify, Peers, World};
+use world::{Answer, Call, CallError, Handler, Notify, Peers, World};
 
 use super::copy::{Copied, Files, chosen_members_of, last_of, members_of, members_value, term_of};
 use super::history::History;
@@ -234,6 +234,18 @@ impl Follower {
         }
     }
 
+    /// Whether a leader of this term leads, as far as this server knows. If it is a newer one, it is promised to.
+    async fn heeds(&self, files: &mut Files, term: u64, leader: &MetaMember) -> Result<bool, Refusal> {
+        if term < self.term.get() {
+            return Ok(false);
+        }
+        if term > self.term.get() {
+            self.promise(files, term, 0).await?;
+        }
+        self.hear(leader);
+        Ok(true)
+    }
+
     async fn append(&self, append: &Append, payload: Buf) -> Result<Appended, Refusal> {
         if append.record.is_none() && append.term == self.term.get() && append.term >= self.promising.get() {
             // A sign of life does not wait for a record that is being written.
@@ -245,14 +257,8 @@ impl Follower {
         }
         let mut files = self.files.lock().await;
         let files = files.as_mut().ok_or(Refusal::NotLeader)?;
-        if append.term < self.term.get() {
-            return Ok(self.appended());
-        }
-        if append.term > self.term.get() {
-            self.promise(files, append.term, 0).await?;
-        }
-        self.hear(&append.leader);
-        if let Some(record) = append.record
+        if self.heeds(files, append.term, &append.leader).await?
+            && let Some(record) = append.record
             && !self.is_incomplete.get()
         {
             self.take(files, record, append, payload).await.map_err(|error| self.fail(error))?;
@@ -371,13 +377,9 @@ impl Follower {
     async fn install(&self, install: &Install, payload: &[u8]) -> Result<Appended, Refusal> {
         let mut files = self.files.lock().await;
         let files = files.as_mut().ok_or(Refusal::NotLeader)?;
-        if install.term < self.term.get() {
+        if !self.heeds(files, install.term, &install.leader).await? {
             return Ok(self.appended());
         }
-        if install.term > self.term.get() {
-            self.promise(files, install.term, 0).await?;
-        }
-        self.hear(&install.leader);
         let is_same = self.installing.get() == Some((install.term, install.number));
         let goes_on = is_same && install.part == self.next_part.get();
         // An older store than its own would make this server forget what it has said it has.
@@ -452,7 +454,7 @@ impl Follower {
     pub(super) async fn join(&self) {
         let Some(servers) = self.options.join.clone() else { return std::future::pending().await };
         let me = MetaMember { id: self.id, address: self.options.advertise.clone() };
-        let mut was_member = false;
+        let (mut was_member, mut said) = (false, None);
         loop {
             was_member |= self.is_surely_member() && !self.is_incomplete.get();
             // One that was removed does not ask again.
@@ -466,8 +468,16 @@ impl Follower {
                 let asked = self.peers.call_within(APPEND_US, &server, types::Epoch(0), &join, Buf::empty());
                 match asked.await {
                     Ok((MetaJoined { is_member: true }, _)) => break,
-                    Ok(_) => {}
-                    Err(error) => tracing::debug!(server, %error, "cannot ask to become a member"),
+                    Ok(_) => said = None,
+                    // One of several is the leader, and between two leaders there is none.
+                    Err(error @ (CallError::Unreachable | CallError::Refused(Refusal::NotLeader))) => {
+                        tracing::debug!(server, %error, "cannot ask to become a member");
+                    }
+                    Err(error) if said == Some(error) => {}
+                    Err(error) => {
+                        tracing::warn!(server, %error, "does not make this server a member");
+                        said = Some(error);
+                    }
                 }
             }
             self.world.sleep(5 * super::RETRY_US).await;

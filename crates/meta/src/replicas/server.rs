@@ -7,7 +7,7 @@ use futures_util::future::{Either, select};
 use types::messages::replica::MetaStatus;
 use types::messages::session::Role;
 use types::{Buf, ClusterId, Epoch};
-use world::{Identity, ListenSocket, Listener, Notify, Peers, World, serve};
+use world::{CallError, Identity, ListenSocket, Listener, Notify, Peers, World, serve};
 
 use super::copy::{Copied, ballot, is_incomplete, members_of, open_store};
 use super::election::Elected;
@@ -166,7 +166,10 @@ impl Server {
                         ])?;
                         return Ok(cluster);
                     }
-                    Err(error) => tracing::warn!(server, %error, "cannot reach a metadata server to join"),
+                    Err(error @ CallError::Unreachable) => {
+                        tracing::warn!(server, %error, "cannot reach a metadata server to join");
+                    }
+                    Err(error) => return Err(MetaError::Join { server: server.to_owned(), error }),
                 }
             }
             self.world.sleep(ASK_US).await;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, select};
 use types::Refusal;
 use types::wire::{Codec, from_bytes};
 
@@ -19,7 +19,7 @@ use crate::keys;
 use crate::kv::{EncodedRecord, EngineError, Journal, writes_of};
 use crate::state::{Change, DurableAfter};
 
-/// A leader that takes longer than this for a record, in microseconds, lets another one lead.
+/// A leader whose own journal takes so much longer for a record than a majority, in microseconds, lets another one lead.
 const SLOW_US: u64 = 5_000_000;
 
 /// Up to which record the journal is durable, and the tasks that wait for later records.
@@ -149,12 +149,19 @@ impl Shared {
                     }
                     appended
                 };
-                let writing = Box::pin(join(own, leading.chosen(record.number)));
-                let (appended, chosen) = match select(writing, Box::pin(self.world.sleep(SLOW_US))).await {
-                    Either::Left((written, _)) => written,
-                    Either::Right(((), writing)) => {
-                        leading.depose("its disk, or a majority of the others, is too slow");
-                        writing.await
+                let chosen = Box::pin(leading.chosen(record.number));
+                let (appended, chosen) = match select(Box::pin(own), chosen).await {
+                    Either::Left((appended, chosen)) => (appended, chosen.await),
+                    Either::Right((chosen, own)) => {
+                        // The others have it. If all disks are slow, another leader would be no better.
+                        let appended = match select(own, Box::pin(self.world.sleep(SLOW_US))).await {
+                            Either::Left((appended, _)) => appended,
+                            Either::Right(((), own)) => {
+                                leading.depose("its disk is much slower than those of the others");
+                                own.await
+                            }
+                        };
+                        (appended, chosen)
                     }
                 };
                 appended.map_err(EngineError::Journal)?;

@@ -37,6 +37,8 @@ impl Begun {
 
 /// Between the addresses of servers of which one leads.
 const LIST: char = ',';
+/// Longest pause between two times that others are asked meanwhile, in microseconds.
+const PAUSE_MAX_US: u64 = 6_000_000;
 /// Pause before a server that does not lead is asked again, in microseconds.
 const ASK_AGAIN_US: u64 = 200_000;
 /// A server of several that owes an answer and was silent for so long may have been followed by another one, in microseconds.
@@ -528,12 +530,16 @@ async fn connect(world: &World, identity: &Identity, address: &str) -> Result<Op
 /// Returns when another server of the list leads, while `server` does not answer the calls that wait: it may stand still, or
 /// the way to it is broken.
 async fn is_followed(world: &World, identity: &Identity, link: &Link, server: &str) {
+    let mut pause_us = SILENCE_US / 2;
     loop {
-        world.sleep(SILENCE_US / 2).await;
+        world.sleep(pause_us).await;
         let is_silent = world.now() >= link.heard_us.get() + SILENCE_US;
         if !is_silent || link.pending.borrow().is_empty() {
+            pause_us = SILENCE_US / 2;
             continue;
         }
+        // A server that is only slow may have thousands of callers, who all ask the others.
+        pause_us = (2 * pause_us).min(PAUSE_MAX_US);
         for other in link.address.split(LIST).filter(|other| *other != server) {
             let asked = world.timeout(SILENCE_US, connect_to(world, identity, other)).await;
             if matches!(asked, Some(Ok(_))) {

@@ -13,6 +13,8 @@ use crate::remote::{ConnectionArgs, Remote, explain};
 
 /// How long a server may take to answer, in microseconds.
 const ANSWER_US: u64 = 1_500_000;
+/// Most servers that are asked, whatever others name.
+const SERVERS_MAX: usize = 32;
 const MS_PER_US: f64 = 1e-3;
 
 /// Lists the metadata servers: who leads, and how far the others are
@@ -42,7 +44,7 @@ pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<()> {
     let remote = Remote::as_role(&target, Role::MetaFollower)?;
     let mut reports: BTreeMap<String, Result<MetaReport, CallError>> = BTreeMap::new();
     let mut wanted: Vec<String> = target.meta.split(',').map(str::to_owned).collect();
-    while let Some(address) = wanted.pop() {
+    while let Some(address) = wanted.pop().filter(|_| reports.len() < SERVERS_MAX) {
         if reports.contains_key(&address) {
             continue;
         }
