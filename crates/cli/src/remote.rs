@@ -174,9 +174,16 @@ impl Remote {
 
     /// Asks the metadata service. Of several servers none may lead for some seconds: waits for one.
     pub(crate) fn meta<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
+        self.meta_payload(request).map(|(reply, _)| reply)
+    }
+
+    /// As [`Remote::meta`], with the payload of the answer.
+    pub(crate) fn meta_payload<R: Request>(&self, request: &R) -> Result<(R::Reply, Buf), CallError> {
         let until = self.world.now() + CALL_TIMEOUT_US;
         loop {
-            match self.ask(&self.meta, CALL_TIMEOUT_US, request) {
+            let call =
+                self.peers.call_within(CALL_TIMEOUT_US, &self.meta, Epoch::default(), request, Buf::empty());
+            match self.world.block_on(call) {
                 Err(CallError::Unreachable) if self.meta.contains(',') && self.world.now() < until => {
                     self.pause(RETRY_US);
                 }

@@ -4,7 +4,8 @@
 //! changes per second, CPU per change and time per record, for a store at PATH with its journal beside it, or memory if
 //! PATH is `memory`.
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use meta::measure::{Measured, creates};
 
@@ -32,9 +33,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Time that has passed, and CPU time that this process has taken.
 fn clock() -> (Duration, Duration) {
     let text = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let uptime = text("/proc/uptime");
-    let seconds = uptime.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0);
     // Nanoseconds on a CPU, first of three numbers.
     let cpu = text("/proc/self/schedstat").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
-    (Duration::from_secs_f64(seconds), Duration::from_nanos(cpu))
+    static BEGUN: OnceLock<Instant> = OnceLock::new();
+    (BEGUN.get_or_init(Instant::now).elapsed(), Duration::from_nanos(cpu))
 }

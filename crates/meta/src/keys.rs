@@ -32,6 +32,8 @@
 
 use types::{BrickId, ClientId, InodeId, ObjectId, VolumeId};
 
+use crate::volume_inode::VolumeInode;
+
 /// A kind of key: its first byte.
 #[derive(Clone, Copy)]
 #[repr(u8)]
@@ -204,7 +206,7 @@ pub(crate) fn after_all(prefix: &[u8]) -> Vec<u8> {
 
 /// The prefix of all keys of a kind, or of one volume's or client's.
 pub(crate) mod all {
-    use super::{ClientId, InodeId, Key, Kind, VolumeId};
+    use super::{InodeId, Key, Kind, VolumeId};
 
     pub(crate) fn bricks() -> Vec<u8> {
         Key::new(Kind::Brick, 0).0
@@ -242,8 +244,8 @@ pub(crate) mod all {
         Key::new(Kind::Client, 0).0
     }
 
-    pub(crate) fn done(client: ClientId) -> Vec<u8> {
-        Key::new(Kind::Done, 8).u64(client.0).0
+    pub(crate) fn answers() -> Vec<u8> {
+        Key::new(Kind::Done, 0).0
     }
 
     pub(crate) fn inodes(volume: VolumeId) -> Vec<u8> {
@@ -260,6 +262,12 @@ pub(crate) mod all {
 
     pub(crate) fn listed_in(volume: VolumeId, parent: InodeId) -> Vec<u8> {
         Key::new(Kind::Listed, 12).u32(volume.0).u64(parent.0).0
+    }
+
+    /// All kinds of keys of which a volume may have many.
+    pub(crate) fn of_volumes() -> impl Iterator<Item = Vec<u8>> {
+        let kinds = [Kind::Inode, Kind::Entry, Kind::Listed, Kind::Orphan, Kind::Purge, Kind::Usage];
+        kinds.into_iter().map(|kind| Key::new(kind, 0).0)
     }
 
     pub(crate) fn orphans() -> Vec<u8> {
@@ -285,6 +293,40 @@ pub(crate) fn volume_and_number(key: &[u8]) -> Option<(VolumeId, u64)> {
     let (volume, rest) = rest.split_first_chunk::<4>()?;
     let number = rest.first_chunk::<8>()?;
     Some((VolumeId(u32::from_be_bytes(*volume)), u64::from_be_bytes(*number)))
+}
+
+/// What a key of the name space is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum NameKey {
+    Inode(VolumeInode),
+    /// A name in a directory.
+    Entry(VolumeInode, Vec<u8>),
+    /// A cookie in a directory.
+    Listed(VolumeInode, u64),
+    Orphan(VolumeInode),
+    Purge(VolumeId, ObjectId),
+}
+
+/// Takes a key of the name space apart; `None` for other keys.
+pub(crate) fn name_key(key: &[u8]) -> Option<NameKey> {
+    let (volume, number) = volume_and_number(key)?;
+    let (place, rest) = ((volume, InodeId(number)), key.get(13..)?);
+    let kind = key[0];
+    let taken = match rest.len() {
+        0 if kind == Kind::Inode as u8 => NameKey::Inode(place),
+        0 if kind == Kind::Orphan as u8 => NameKey::Orphan(place),
+        0 if kind == Kind::Purge as u8 => NameKey::Purge(volume, ObjectId(number)),
+        8 if kind == Kind::Listed as u8 => NameKey::Listed(place, last_u64(rest)?),
+        1.. if kind == Kind::Entry as u8 => NameKey::Entry(place, rest.to_vec()),
+        _ => return None,
+    };
+    Some(taken)
+}
+
+/// The client of a stored answer, and the number of its change.
+pub(crate) fn client_and_op(key: &[u8]) -> Option<(ClientId, u64)> {
+    let client = key.get(1..)?.first_chunk::<8>()?;
+    Some((ClientId(u64::from_be_bytes(*client)), last_u64(key.get(9..)?)?))
 }
 
 /// The last number of a key.
@@ -315,6 +357,28 @@ mod tests {
         assert!(inode(VolumeId(u32::MAX), InodeId(u64::MAX)) < end);
         assert!(end <= entry(VolumeId(0), InodeId(0), b""));
         assert_eq!(volume_and_number(&orphan(VolumeId(7), InodeId(9))), Some((VolumeId(7), 9)));
-        assert_eq!(last_u64(&done(ClientId(1), 77)), Some(77));
+        assert_eq!(client_and_op(&done(ClientId(1), 77)), Some((ClientId(1), 77)));
+    }
+
+    #[test]
+    fn keys_of_names_are_taken_apart() {
+        let (volume, place) = (VolumeId(7), (VolumeId(7), InodeId(9)));
+        assert_eq!(name_key(&inode(volume, InodeId(9))), Some(NameKey::Inode(place)));
+        assert_eq!(
+            name_key(&entry(volume, InodeId(9), b"abc")),
+            Some(NameKey::Entry(place, b"abc".to_vec()))
+        );
+        assert_eq!(name_key(&listed(volume, InodeId(9), 4)), Some(NameKey::Listed(place, 4)));
+        assert_eq!(name_key(&orphan(volume, InodeId(9))), Some(NameKey::Orphan(place)));
+        assert_eq!(name_key(&purge(volume, ObjectId(9))), Some(NameKey::Purge(volume, ObjectId(9))));
+        for other in [
+            cluster(),
+            client(ClientId(3)),
+            done(ClientId(3), 4),
+            usage(volume),
+            entry(volume, InodeId(9), b""),
+        ] {
+            assert_eq!(name_key(&other), None);
+        }
     }
 }

@@ -16,9 +16,11 @@
 //! | `ops/`, `tree.rs` | one file for each operation on names, and what the operations share |
 //! | `volatile.rs`, `opens.rs`, `truncations.rs` | state in memory only: unstable sizes, open files and their modes, truncations |
 //! | `state.rs` | the service's whole state, and the batches that change it |
+//! | `loading.rs` | what the service reads when it begins |
 //! | `sessions.rs`, `clients.rs` | the leases of clients, and the answers that they may ask for again |
 //! | `volumes.rs` | makes, grows and deletes volumes |
 //! | `cluster/`, `cluster_id.rs` | the arbiter: bricks, groups, the map; the id of a new store |
+//! | `check/` | compares a store's names with each other, and says how to repair them |
 //! | `volume_inode.rs` | an inode's name in the whole cluster |
 //! | `replicas/` | several servers with the same store, of which one leads |
 //! | `service/` | requests, and the tasks in the background: commits, expired leases, fences, purges |
@@ -27,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod check;
 mod clients;
 mod cluster;
 mod cluster_id;
@@ -35,6 +38,7 @@ mod error;
 mod fixture;
 mod keys;
 pub mod kv;
+mod loading;
 pub mod measure;
 mod opens;
 mod ops;

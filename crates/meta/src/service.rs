@@ -10,6 +10,7 @@
 //! | `expiry.rs` | leases that run out |
 //! | `fencer.rs` | bricks learn which clients to refuse, before other clients may open the files |
 //! | `purger.rs` | removes the bytes of objects that nobody can reach |
+//! | `scans.rs` | the whole store, for a check of the names, and the repair of what it finds |
 //!
 //! There is one thread, and no borrow of the state lasts over an await. While a record is being written to the journal,
 //! the service goes on serving requests and gathers their changes for the next record. Only the engine's commits, which
@@ -23,6 +24,7 @@ mod files;
 mod mounts;
 mod purger;
 mod requests;
+mod scans;
 #[cfg(test)]
 mod storm;
 #[cfg(test)]
@@ -31,7 +33,7 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use futures_util::future::{join, join5, select};
+use futures_util::future::{join3, join5, select};
 use types::messages::replica::MetaMember;
 use types::{ClusterId, Refusal};
 use world::{Handler, Identity, Listener, Notify, Peers, World, serve};
@@ -98,6 +100,8 @@ pub(crate) struct Shared {
     departed: Notify,
     /// Notified when a commit has failed.
     failed: Notify,
+    /// The moments of the store that somebody reads.
+    scans: RefCell<scans::Scans>,
 }
 
 /// A metadata service that listens.
@@ -123,11 +127,11 @@ impl Service {
         let listener =
             listener.map_err(|error| MetaError::Listen { address: options.listen.clone(), error })?;
         let options = ServerOptions { service: options, advertise, join: None };
-        Service::alone(&world, opened, found, options, work, listener)
+        Service::alone(&world, opened, found, options, work, listener).await
     }
 
     /// The service of a server that is alone.
-    pub(crate) fn alone(
+    pub(crate) async fn alone(
         world: &World,
         opened: Opened,
         cluster: ClusterId,
@@ -137,12 +141,12 @@ impl Service {
     ) -> Result<Service, MetaError> {
         let Opened { store, journal, .. } = opened;
         let alone = journal.is_some().then(|| options.advertise.clone());
-        let state = State::of(store, world.now())?;
+        let state = State::of_in_turns(store, world).await?;
         Ok(Service::new(world, state, journal, cluster, options, work, listener, alone, None))
     }
 
-    /// The service of a server that was elected.
-    pub(crate) fn leading(
+    /// The service of a server that was elected. From now on it shows signs of life, also while it loads its store.
+    pub(crate) async fn leading(
         world: &World,
         elected: Elected,
         cluster: ClusterId,
@@ -156,7 +160,11 @@ impl Service {
         let leading = Leading::new(world, &identity, engine, me, &store, term, history, &voters, asked_us);
         // The last record may be chosen already, or never; this term begins with it, and with one of its own.
         store.stamp(keys::term(), to_value(&term))?;
-        let mut state = State::of(store, world.now())?;
+        leading.feed();
+        let watched = Rc::clone(&leading);
+        world.spawn("leader's lease", async move { watched.watch().await });
+        let loaded = State::of_in_turns(store, world).await;
+        let mut state = loaded.inspect_err(|_| leading.depose("it cannot read its store"))?;
         state.commit(Writes::from([(keys::term(), Some(to_value(&term)))]));
         let journal = Some(files.journal);
         Ok(Service::new(world, state, journal, cluster, options, work, listener, None, Some(leading)))
@@ -197,6 +205,7 @@ impl Service {
             purges: Notify::new(),
             departed: Notify::new(),
             failed: Notify::new(),
+            scans: RefCell::default(),
         };
         Service { shared: Rc::new(shared), listener, identity, journal }
     }
@@ -218,15 +227,14 @@ impl Service {
             world.named("committer", committer::run(Rc::clone(&shared), journal)),
             world.named("engine", committer::run_engine(Rc::clone(&shared))),
             world.named("expiry", expiry::run(Rc::clone(&shared))),
-            join(
+            join3(
                 world.named("purger", purger::run(Rc::clone(&shared))),
                 world.named("fencer", fencer::run(Rc::clone(&shared))),
+                world.named("scans", shared.forget_scans()),
             ),
         );
-        if let Some(leading) = &shared.leading {
-            leading.feed();
-            let (watched, over) = (Rc::clone(leading), Rc::clone(&shared));
-            world.spawn("leader's lease", async move { watched.watch().await });
+        if shared.leading.is_some() {
+            let over = Rc::clone(&shared);
             world.spawn("leader's term", async move { over.end_with_term().await });
         }
         select(Box::pin(tasks), Box::pin(failed)).await;

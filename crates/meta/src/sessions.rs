@@ -165,6 +165,16 @@ impl Sessions {
         self.by_client.get_mut(&client)
     }
 
+    /// A session, lost or not.
+    pub(crate) fn get_any_mut(&mut self, client: ClientId) -> Option<&mut Session> {
+        self.by_client.get_mut(&client).or_else(|| self.lost.get_mut(&client))
+    }
+
+    /// All leases count from `now`.
+    pub(crate) fn all_heard(&mut self, now: u64) {
+        self.by_client.values_mut().chain(self.lost.values_mut()).for_each(|session| session.heard = now);
+    }
+
     /// The session of a request's client, which must have a lease on the volume.
     pub(crate) fn known(&mut self, client: ClientId, volume: VolumeId) -> Result<&mut Session, Refusal> {
         let session = self.by_client.get_mut(&client).ok_or(Refusal::Fenced)?;

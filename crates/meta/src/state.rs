@@ -18,18 +18,17 @@
 
 use types::messages::names::Caller;
 use types::wire::{Codec, Record, to_bytes};
-use types::{ClientId, Refusal, VolumeId};
+use types::{Refusal, VolumeId};
 
 use crate::cluster::Cluster;
 #[cfg(test)]
 use crate::cluster_id::cluster_of;
+use crate::keys;
 #[cfg(test)]
 use crate::kv::Engine;
-use crate::kv::{EngineError, KeyValue, Store, Txn, Writes};
-use crate::records::from_value;
-use crate::sessions::{Session, Sessions};
+use crate::kv::{EngineError, Store, Txn, Writes};
+use crate::sessions::Sessions;
 use crate::volatile::{Effect, VolatileState};
-use crate::{MetaError, keys};
 
 /// The answer of a change: the record's bytes.
 pub(crate) type Outcome = Result<Vec<u8>, Refusal>;
@@ -84,83 +83,20 @@ pub(crate) struct State {
 impl State {
     /// Loads the state of a store without a journal. Every lease counts from `now`.
     #[cfg(test)]
-    pub(crate) fn load(engine: Engine, now: u64) -> Result<State, MetaError> {
+    pub(crate) fn load(engine: Engine, now: u64) -> Result<State, crate::MetaError> {
         // This comes first, so that a store of another version is not reported as damaged.
         cluster_of(&engine)?;
         State::of(Store::open(engine)?, now)
     }
 
-    /// Loads the state from a store, what is not chosen yet included. Every lease counts from `now`.
-    pub(crate) fn of(store: Store, now: u64) -> Result<State, MetaError> {
+    /// A state that was loaded.
+    pub(crate) fn new(store: Store, volatile: VolatileState, sessions: Sessions, cluster: Cluster) -> State {
         let decided = store.last();
-        let cluster = Cluster::load(&store, now)?;
-        let mut state = State {
-            store,
-            volatile: VolatileState::default(),
-            sessions: Sessions::default(),
-            cluster,
-            decided,
-            failed: false,
-            batches: 0,
-            changes: 0,
-        };
+        let mut state =
+            State { store, volatile, sessions, cluster, decided, failed: false, batches: 0, changes: 0 };
         state.volumes_changed();
-        state.load_clients(now)?;
-        state.load_orphans_and_purges()?;
-        state.load_changes()?;
         state.volatile.in_grace = !state.sessions.all_reclaimed();
-        Ok(state)
-    }
-
-    fn load_clients(&mut self, now: u64) -> Result<(), MetaError> {
-        let last = self.store.get(&keys::id_counter(), from_value::<u64>)?.0;
-        let last = last.transpose().map_err(|_| MetaError::Damaged)?;
-        self.sessions.count_up_to(ClientId(last.unwrap_or(0)));
-        for (key, value) in self.pairs(&keys::all::clients())? {
-            let client = ClientId(keys::last_u64(&key).ok_or(MetaError::Damaged)?);
-            let record = from_value(&value).map_err(|_| MetaError::Damaged)?;
-            let mut session = Session::new(record, now, false);
-            for (key, answer) in self.pairs(&keys::all::done(client))? {
-                session.cache_reply(keys::last_u64(&key).ok_or(MetaError::Damaged)?, answer, true);
-            }
-            self.sessions.insert(client, session);
-        }
-        Ok(())
-    }
-
-    fn load_orphans_and_purges(&mut self) -> Result<(), MetaError> {
-        let prefix = keys::all::orphans();
-        let orphans = &mut self.volatile.orphans;
-        self.store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |key, _| {
-            orphans
-                .extend(keys::volume_and_number(key).map(|(volume, inode)| (volume, types::InodeId(inode))));
-            true
-        })?;
-        let prefix = keys::all::purges();
-        let purges = &mut self.volatile.purges;
-        self.store.range(&prefix, &keys::after_all(&prefix), &Writes::new(), &mut |_, _| {
-            *purges += 1;
-            true
-        })?;
-        Ok(())
-    }
-
-    fn load_changes(&mut self) -> Result<(), MetaError> {
-        for (key, value) in self.pairs(&keys::all::all_changed())? {
-            let volume = VolumeId(keys::last_u32(&key).ok_or(MetaError::Damaged)?);
-            let count = from_value(&value).map_err(|_| MetaError::Damaged)?;
-            self.volatile.all_changed.insert(volume, count);
-        }
-        Ok(())
-    }
-
-    fn pairs(&self, prefix: &[u8]) -> Result<Vec<KeyValue>, EngineError> {
-        let mut pairs = Vec::new();
-        self.store.range(prefix, &keys::after_all(prefix), &Writes::new(), &mut |key, value| {
-            pairs.push((key.to_vec(), value.to_vec()));
-            true
-        })?;
-        Ok(pairs)
+        state
     }
 
     /// Whether a commit has failed.

@@ -31,6 +31,8 @@ pub(crate) enum Effect {
     Settled(VolumeInode),
     /// An inode without names is kept because it may be open.
     Orphaned(VolumeInode),
+    /// It has a name after all.
+    Adopted(VolumeInode),
     /// An inode is gone.
     Gone(VolumeInode),
     /// An object waits to be purged.
@@ -121,6 +123,7 @@ impl VolatileState {
             Effect::Grown(place, growth) => self.grow(place, growth),
             Effect::Settled(place) => drop(self.growth.remove(&place)),
             Effect::Orphaned(place) => drop(self.orphans.insert(place)),
+            Effect::Adopted(place) => drop(self.orphans.remove(&place)),
             Effect::Gone(place) => {
                 self.orphans.remove(&place);
                 self.growth.remove(&place);

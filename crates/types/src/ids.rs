@@ -86,6 +86,11 @@ impl ObjectId {
     pub fn tier(self) -> u8 {
         (self.0 >> ObjectId::TIER_SHIFT) as u8
     }
+
+    /// Its number within all tiers.
+    pub fn number(self) -> u64 {
+        self.0 & ((1 << ObjectId::TIER_SHIFT) - 1)
+    }
 }
 
 impl Epoch {

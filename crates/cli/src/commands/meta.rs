@@ -1,7 +1,10 @@
 //! `shoal meta`: a metadata server of a cluster, in the foreground, and commands about them.
 
+mod check;
+mod held_objects;
 mod list;
 mod remove;
+mod store_scan;
 
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
@@ -40,7 +43,8 @@ Examples:
   shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.1:7400 --key-file /var/lib/shoal-meta/key
   shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.2:7400 --join 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal meta list --meta 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --key-file /etc/shoal/key
-  shoal meta remove 10.0.0.2:7400                           one less, for good"
+  shoal meta remove 10.0.0.2:7400                           one less, for good
+  shoal meta check --meta 10.0.0.1:7400                     compares all names with each other, while they are in use"
 )]
 pub(crate) struct MetaArgs {
     #[command(subcommand)]
@@ -70,12 +74,14 @@ pub(crate) struct MetaArgs {
 
 #[derive(Subcommand)]
 enum Action {
+    Check(check::CheckArgs),
     List(list::ListArgs),
     Remove(remove::RemoveArgs),
 }
 
 pub(crate) fn run(args: &MetaArgs, output: &Output) -> anyhow::Result<()> {
     match &args.action {
+        Some(Action::Check(check)) => check::run(check, output),
         Some(Action::List(list)) => list::run(list, output),
         Some(Action::Remove(remove)) => remove::run(remove, output),
         None => serve(args),

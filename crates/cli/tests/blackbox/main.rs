@@ -61,6 +61,7 @@ mod history;
 mod lab;
 mod loop_device;
 mod memory;
+mod meta_check;
 mod metas;
 mod mounts;
 mod nbd;

@@ -24,6 +24,7 @@ use world::sim::Fault;
 use crate::check::content::Content;
 use crate::check::history::History;
 use crate::check::liveness::{self, RECOVERY_US};
+use crate::check::names;
 use crate::check::parity::{Compared, ParityCheck};
 use crate::check::space::{self, Held};
 use crate::check::verify;
@@ -392,6 +393,8 @@ impl Storm<'_> {
         let client = Client::mount(world.clone(), 1 << 20, Encode::Auto).await;
         self.compare_all(&client, false).await;
         self.compare_shared(&client).await;
+        let checked = self.must(names::all_well(&world).await);
+        self.tally.borrow_mut().names_checked += checked.names;
         if self.all_told.get() && !self.exceeds_tolerance_after_loss(&world).await {
             self.remove_all(&client).await;
             let held = self.held.borrow().clone();

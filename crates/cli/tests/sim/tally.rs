@@ -52,6 +52,8 @@ pub(crate) struct Tally {
     pub(crate) units_damaged: u64,
     /// Runs whose space was compared at their end.
     pub(crate) spaces_compared: u64,
+    /// Names that were compared with inodes, links and counts.
+    pub(crate) names_checked: u64,
     /// Long files that were made and removed at rest, bricks that others have replaced, and stripes that were verified then.
     pub(crate) long_removed: u64,
     /// Files that went to another tier, and movers that were killed at it.
@@ -88,6 +90,7 @@ impl Tally {
         self.units_compared += other.units_compared;
         self.units_damaged += other.units_damaged;
         self.spaces_compared += other.spaces_compared;
+        self.names_checked += other.names_checked;
         self.long_removed += other.long_removed;
         self.moved += other.moved;
         self.movers_killed += other.movers_killed;
@@ -119,6 +122,7 @@ impl Tally {
             (self.units_damaged, "a unit found damaged at rest"),
             (self.writes_whole, "a write looked at as a whole"),
             (self.spaces_compared, "space compared"),
+            (self.names_checked, "names checked"),
             (self.long_removed, "a long file removed at rest"),
             (self.replaced, "a brick replaced by another one"),
             (self.stripes_verified, "a stripe verified"),
@@ -143,6 +147,7 @@ impl fmt::Display for Tally {
             self.stripes_compared, self.units_compared, self.units_damaged
         )?;
         writeln!(f, "  space at the end  {} runs", self.spaces_compared)?;
+        writeln!(f, "  names checked     {}", self.names_checked)?;
         writeln!(
             f,
             "  long files        {} removed at rest, {} bricks replaced, {} stripes verified",

@@ -176,4 +176,16 @@ impl Reader {
             }
         }
     }
+
+    /// The pairs from a key on, about so many bytes of them, and whether these are all.
+    pub(crate) fn part(&self, from: &[u8], bytes: usize) -> Result<(Writes, bool), EngineError> {
+        let (mut pairs, mut size, mut is_whole) = (Writes::new(), 0, true);
+        self.range(from, &[0xff], &mut |key, value| {
+            size += key.len() + value.len();
+            pairs.insert(key.to_vec(), Some(value.to_vec()));
+            is_whole = size < bytes;
+            is_whole
+        })?;
+        Ok((pairs, is_whole))
+    }
 }

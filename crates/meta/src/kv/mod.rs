@@ -32,7 +32,7 @@ pub use journal::JournalError;
 pub use memory::MemoryEngine;
 pub use redb::RedbEngine;
 
-pub(crate) use engine::{KeyValue, Writes};
+pub(crate) use engine::{KeyValue, Reader, Writes};
 pub(crate) use journal::{Journal, unpacked};
 pub(crate) use record::{EncodedRecord, packed};
 pub(crate) use store::{Store, writes_of};

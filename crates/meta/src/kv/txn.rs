@@ -51,6 +51,11 @@ impl<'a> Txn<'a> {
         self.read(key, from_value)?.transpose()
     }
 
+    /// The bytes of a key's value.
+    pub(crate) fn get_bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+        self.read(key, <[u8]>::to_vec)
+    }
+
     /// Whether there is such a key.
     pub(crate) fn has(&self, key: &[u8]) -> Result<bool, Refusal> {
         Ok(self.read(key, |_| ())?.is_some())

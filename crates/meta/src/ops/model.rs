@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use types::messages::names::{FileKind, RenameHow};
 use types::{InodeId, Refusal};
 
+use crate::check::tests::checked;
 use crate::fixture::{Fixture, ROOT, engines};
 
 type Id = usize;
@@ -419,9 +420,11 @@ proptest! {
                 pair.step(step);
             }
             pair.compare();
+            assert_eq!(checked(&pair.tree).found.len(), 0);
             pair.restart();
             pair.compare();
             pair.tree.purges();
+            assert_eq!(checked(&pair.tree).found.len(), 0);
         }
     }
 }

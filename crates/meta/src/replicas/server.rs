@@ -75,7 +75,8 @@ impl Server {
         }
         if is_alone && let Some(opened) = opened {
             let listener = self.listen().await?;
-            let service = Service::alone(&self.world, opened, cluster, self.options.clone(), work, listener)?;
+            let service =
+                Service::alone(&self.world, opened, cluster, self.options.clone(), work, listener).await?;
             return self.serve(service, listening).await;
         }
         let copied = Copied::new(&self.world, &self.engine, opened, memory, work).await?;
@@ -88,7 +89,8 @@ impl Server {
             self.options.clone(),
             self.engine.clone(),
             listener,
-        )?;
+        )
+        .await?;
         self.serve(service, listening).await
     }
 

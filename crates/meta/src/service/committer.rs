@@ -181,16 +181,29 @@ impl Shared {
         if journal.fits(record) {
             return;
         }
-        loop {
-            let flush_done = self.flush_done.wait();
-            if self.state.borrow().store.frozen().is_none() {
-                break;
-            }
-            flush_done.await;
-        }
+        self.flushed().await;
         self.state.borrow_mut().store.freeze();
         self.flush_wanted.notify();
         journal.switch_half();
+    }
+
+    /// Waits until no commit to the engine is in progress.
+    async fn flushed(&self) {
+        loop {
+            let flush_done = self.flush_done.wait();
+            if self.state.borrow().store.frozen().is_none() {
+                return;
+            }
+            flush_done.await;
+        }
+    }
+
+    /// Brings all that is durable now to the engine.
+    pub(super) async fn flush_all(&self) {
+        self.flushed().await;
+        self.state.borrow_mut().store.freeze();
+        self.flush_wanted.notify();
+        self.flushed().await;
     }
 
     async fn flush_to_engine(&self) -> Result<(), EngineError> {

@@ -125,6 +125,8 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         TopologySet::KIND => reply(shared.topology_set(&call.parse()?)),
         VolumeDelete::KIND => reply(shared.volume_delete(&call.parse()?)),
         ClusterStatus::KIND => reply(shared.cluster_status()),
+        MetaScan::KIND => shared.scan(&call.parse()?).await,
+        MetaRepair::KIND => reply(shared.repair(call.parse()?).await),
         _ => Err(Refusal::Unsupported),
     }
 }

@@ -6,6 +6,7 @@ mod cuts;
 mod exclusive;
 mod fences;
 mod many;
+mod scans;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

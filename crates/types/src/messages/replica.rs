@@ -2,7 +2,7 @@
 //!
 //! One of them leads: it makes all changes, as numbered records. A record is chosen when a majority of the members has it.
 
-use crate::records;
+use crate::{InodeId, ObjectId, VolumeId, records};
 
 records! {
     names REQUESTS;
@@ -137,5 +137,76 @@ records! {
         heard_us: Option<u64>,
         /// It has no vote yet.
         is_joining: bool,
+    }
+    /// Any process to leader: the next part of the whole store, as it was at one moment. The payload has pairs of keys and
+    /// values.
+    161 MetaScan {
+        /// The moment, as the answer to the first part has named it; 0 in the first request.
+        scan: u64,
+        /// Where the part begins.
+        from: Vec<u8>,
+        /// About how many bytes it should have. It has one pair at least, if there is one.
+        bytes: u32,
+    } => MetaScanned;
+    /// The answer to [`MetaScan`].
+    162 MetaScanned {
+        /// Names the moment.
+        scan: u64,
+        /// The last record that the store has.
+        record: u64,
+        /// Nothing follows.
+        is_last: bool,
+        /// CRC-32C of the payload.
+        sum: u32,
+    };
+    /// Any process to leader: repairs something in the name space, all of it or nothing.
+    163 MetaRepair {
+        /// Values to replace.
+        patches: Vec<MetaPatch>,
+        /// Added to the number of a volume's inodes.
+        inodes: Option<InodesChange>,
+        /// No id up to this one is given to anything new.
+        ids_up_to: u64,
+        /// An inode that gets a name in `lost+found`. Its patch has the links that it has then.
+        adopt: Option<Adopt>,
+        /// An object that no inode has, and that is purged.
+        purge: Option<PurgeObject>,
+    } => MetaRepaired;
+    /// The answer to [`MetaRepair`].
+    164 MetaRepaired {
+        /// If not, something of it has changed meanwhile, and nothing was done.
+        is_done: bool,
+    };
+    /// A value to replace.
+    part MetaPatch {
+        /// The key: of an inode, a name, an orphan or a purge.
+        key: Vec<u8>,
+        /// What is there now; nothing if there is none.
+        expected: Option<Vec<u8>>,
+        /// What is to be there; nothing removes it.
+        value: Option<Vec<u8>>,
+    }
+    /// A change of a volume's number of inodes.
+    part InodesChange {
+        /// The volume.
+        volume: VolumeId,
+        /// How many more there are.
+        by: i64,
+    }
+    /// An object to purge.
+    part PurgeObject {
+        /// Its volume.
+        volume: VolumeId,
+        /// The object.
+        object: ObjectId,
+    }
+    /// An inode that has lost its names.
+    part Adopt {
+        /// Its volume.
+        volume: VolumeId,
+        /// The inode.
+        inode: InodeId,
+        /// When, in nanoseconds since 1970.
+        now: i64,
     }
 }

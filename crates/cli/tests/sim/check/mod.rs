@@ -3,6 +3,7 @@
 pub(crate) mod content;
 pub(crate) mod history;
 pub(crate) mod liveness;
+pub(crate) mod names;
 pub(crate) mod parity;
 pub(crate) mod space;
 pub(crate) mod verify;

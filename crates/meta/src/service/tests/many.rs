@@ -71,3 +71,28 @@ fn a_client_that_comes_back_with_many_open_files_has_them_all() {
         }
     });
 }
+
+#[test]
+fn a_start_with_many_objects_to_purge_stops_nobody() {
+    let house = House::new(23);
+    house.run(async { drop(furnish(&house).await) });
+    house.simulation.kill("meta");
+    let purges: Vec<Vec<u8>> =
+        (0..200_000).map(|object| crate::keys::purge(VolumeId(1), ObjectId(object))).collect();
+    let value = crate::records::to_value(&[0u8; 0]);
+    let pairs = purges.iter().map(|key| (key.as_slice(), Some(value.as_slice())));
+    house.engine.commit(pairs).expect("memory does not fail");
+    let longest = Rc::new(Cell::new(0));
+    let (world, told) = (house.simulation.node("meta"), Rc::clone(&longest));
+    let ticks = world.clone();
+    world.spawn("test", async move {
+        loop {
+            let before = ticks.now();
+            ticks.sleep(1000).await;
+            told.set(told.get().max(ticks.now() - before));
+        }
+    });
+    house.start_meta();
+    house.run(async { house.client("tool").status().await });
+    assert!(longest.get() < 20_000, "others waited for {} us", longest.get());
+}

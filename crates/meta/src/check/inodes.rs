@@ -1,0 +1,111 @@
+//! What is kept of each inode of a volume.
+
+use types::{InodeId, ObjectId};
+
+use crate::records::Inode;
+
+/// What is known of an inode, and what was found of it.
+pub(super) struct Row {
+    pub(super) inode: InodeId,
+    /// As stored.
+    pub(super) links: u32,
+    /// Names that were found.
+    pub(super) names: u32,
+    /// Where the directory is among the directories.
+    directory: u32,
+    /// Its value cannot be read: nothing is known of it, and its names stay.
+    pub(super) is_unreadable: bool,
+    pub(super) is_orphan: bool,
+    /// Its size is not the length of its target.
+    pub(super) is_cut_link: bool,
+}
+
+/// What else there is to know of a directory.
+pub(super) struct Directory {
+    pub(super) inode: InodeId,
+    /// As stored.
+    pub(super) parent: InodeId,
+    pub(super) size: u64,
+    pub(super) cookie_next: u64,
+    /// The directory in which its name was found, the last one if there are several.
+    pub(super) found_in: InodeId,
+    /// Names that were found in it, how many of them are directories, and the last cookie.
+    pub(super) entries: u64,
+    pub(super) directories: u32,
+    pub(super) last_cookie: u64,
+    /// Names that are listed in it.
+    pub(super) listed: u64,
+    /// Sums of hashes of the names and of what is listed. They are equal if both are the same.
+    pub(super) names_sum: u64,
+    pub(super) listed_sum: u64,
+}
+
+const NO_DIRECTORY: u32 = u32::MAX;
+
+/// The inodes of a volume, in the order of their numbers.
+#[derive(Default)]
+pub(super) struct Inodes {
+    pub(super) rows: Vec<Row>,
+    pub(super) directories: Vec<Directory>,
+    /// Of each file.
+    pub(super) objects: Vec<(ObjectId, InodeId)>,
+}
+
+impl Inodes {
+    /// About how many bytes all of them take.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.rows) + size_of_val(&*self.directories) + size_of_val(&*self.objects)
+    }
+
+    /// Adds the next inode; `None` if it cannot be read.
+    pub(super) fn push(&mut self, id: InodeId, inode: Option<&Inode>) {
+        let mut row = Row {
+            inode: id,
+            links: inode.map_or(0, |inode| inode.links),
+            names: 0,
+            directory: NO_DIRECTORY,
+            is_unreadable: inode.is_none(),
+            is_orphan: false,
+            is_cut_link: false,
+        };
+        if let Some(inode) = inode {
+            if inode.is_directory() {
+                row.directory = self.directories.len() as u32;
+                self.directories.push(Directory {
+                    inode: id,
+                    parent: inode.parent,
+                    size: inode.size,
+                    cookie_next: inode.cookie_next,
+                    found_in: InodeId(0),
+                    entries: 0,
+                    directories: 0,
+                    last_cookie: 0,
+                    listed: 0,
+                    names_sum: 0,
+                    listed_sum: 0,
+                });
+            } else if inode.is_file() {
+                self.objects.push((inode.object, id));
+            } else {
+                row.is_cut_link = !inode.inline.is_empty() && inode.inline.len() as u64 != inode.size;
+            }
+        }
+        self.rows.push(row);
+    }
+
+    /// Where an inode is.
+    pub(super) fn find(&self, inode: InodeId) -> Option<usize> {
+        self.rows.binary_search_by_key(&inode, |row| row.inode).ok()
+    }
+
+    /// Where a row's directory is among the directories.
+    pub(super) fn directory_of(&self, row: usize) -> Option<usize> {
+        let directory = self.rows[row].directory;
+        (directory != NO_DIRECTORY).then_some(directory as usize)
+    }
+
+    /// Where a directory is among the directories.
+    pub(super) fn find_directory(&self, inode: InodeId) -> Option<usize> {
+        self.directory_of(self.find(inode)?)
+    }
+}

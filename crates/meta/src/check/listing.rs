@@ -1,0 +1,197 @@
+//! The two forms of a directory's names against each other: by name, and in the order of listing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use types::InodeId;
+use types::messages::replica::{MetaPatch, MetaRepair};
+
+use super::fault::Fault;
+use super::inodes::Inodes;
+use super::names::{Names, hash_of};
+use super::pairs::Pairs;
+use super::volume::removal;
+use super::whole::{Checked, nothing};
+use crate::keys::{self, NameKey};
+use crate::records::{Entry, Listed, from_value, to_value};
+
+/// How many names that are listed are compared at a time.
+const WINDOW: usize = 1 << 16;
+
+/// What is listed in a part of a directory, by cookie.
+type Window = BTreeMap<u64, (Listed, Vec<u8>)>;
+
+/// A name that is not listed where it says.
+struct Unlisted {
+    name: Vec<u8>,
+    entry: Entry,
+    value: Vec<u8>,
+}
+
+impl Names<'_> {
+    /// Compares what is listed with the names.
+    pub(super) fn compare_listing<P: Pairs>(
+        &mut self,
+        pairs: &mut P,
+        inodes: &mut Inodes,
+        checked: &mut Checked,
+    ) -> Result<(), P::Error> {
+        let prefix = keys::all::listed(self.about.id);
+        let name = self.about.name;
+        pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
+            let (Some(NameKey::Listed((_, directory), cookie)), Ok(listed)) =
+                (keys::name_key(key), from_value::<Listed>(value))
+            else {
+                checked.add(Some(name), Fault::Unreadable { key: key.to_vec() }, None);
+                return true;
+            };
+            if self.gone.contains(&(directory, cookie)) {
+                return true;
+            }
+            if let Some(home) = inodes.find_directory(directory) {
+                let home = &mut inodes.directories[home];
+                home.listed += 1;
+                home.listed_sum = home.listed_sum.wrapping_add(hash_of(&listed.name, listed.inode, cookie));
+                return true;
+            }
+            let is_unreadable = inodes.find(directory).is_some_and(|at| inodes.rows[at].is_unreadable);
+            if !is_unreadable {
+                let repair = MetaRepair { patches: vec![removal(key, value)], ..nothing() };
+                let fault = Fault::ListedOnly { directory, name: listed.name };
+                checked.add(Some(name), fault, Some(repair));
+            }
+            true
+        })?;
+        for at in 0..inodes.directories.len() {
+            let home = &inodes.directories[at];
+            if (home.entries, home.names_sum) != (home.listed, home.listed_sum) {
+                self.compare_one(pairs, inodes, at, checked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the two forms of one directory's names, part by part.
+    fn compare_one<P: Pairs>(
+        &self,
+        pairs: &mut P,
+        inodes: &mut Inodes,
+        at: usize,
+        checked: &mut Checked,
+    ) -> Result<(), P::Error> {
+        let (mut from, mut more) = (0, true);
+        while more && !checked.is_cut {
+            let (mut window, next) = self.window(pairs, inodes.directories[at].inode, from)?;
+            let part = from..next.unwrap_or(u64::MAX);
+            let (unlisted, taken) = self.unlisted(pairs, inodes, at, &part, &mut window)?;
+            self.list(inodes, at, (unlisted, taken), &mut window, checked);
+            let directory = inodes.directories[at].inode;
+            for (cookie, (listed, value)) in window {
+                let key = keys::listed(self.about.id, directory, cookie);
+                let repair = MetaRepair { patches: vec![removal(&key, &value)], ..nothing() };
+                let fault = Fault::ListedOnly { directory, name: listed.name };
+                checked.add(Some(self.about.name), fault, Some(repair));
+            }
+            (from, more) = (part.end, next.is_some());
+        }
+        Ok(())
+    }
+
+    /// A part of what is listed in a directory, and where the next part begins.
+    fn window<P: Pairs>(
+        &self,
+        pairs: &mut P,
+        directory: InodeId,
+        from: u64,
+    ) -> Result<(Window, Option<u64>), P::Error> {
+        let (mut window, mut next) = (Window::new(), None);
+        let end = keys::after_all(&keys::all::listed_in(self.about.id, directory));
+        pairs.range(&keys::listed(self.about.id, directory, from), &end, &mut |key, value| {
+            let Some(cookie) = keys::last_u64(key) else { return true };
+            if window.len() == WINDOW {
+                next = Some(cookie);
+                return false;
+            }
+            if !self.gone.contains(&(directory, cookie))
+                && let Ok(listed) = from_value::<Listed>(value)
+            {
+                window.insert(cookie, (listed, value.to_vec()));
+            }
+            true
+        })?;
+        Ok((window, next))
+    }
+
+    /// The names whose cookies lie in this part and that are not listed so, and the cookies of those that are: they leave
+    /// the window.
+    fn unlisted<P: Pairs>(
+        &self,
+        pairs: &mut P,
+        inodes: &Inodes,
+        at: usize,
+        part: &Range<u64>,
+        window: &mut Window,
+    ) -> Result<(Vec<Unlisted>, BTreeSet<u64>), P::Error> {
+        let directory = inodes.directories[at].inode;
+        let prefix = keys::entry(self.about.id, directory, b"");
+        let (mut unlisted, mut taken) = (Vec::new(), BTreeSet::new());
+        pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
+            let (Some(NameKey::Entry(_, name)), Ok(entry)) =
+                (keys::name_key(key), from_value::<Entry>(value))
+            else {
+                return true;
+            };
+            let is_bad = self.gone.contains(&(directory, entry.cookie)) || inodes.find(entry.inode).is_none();
+            if is_bad || !part.contains(&entry.cookie) && (part.end, entry.cookie) != (u64::MAX, u64::MAX) {
+                return true;
+            }
+            let is_listed = window
+                .get(&entry.cookie)
+                .is_some_and(|(listed, _)| listed.inode == entry.inode && listed.name == name);
+            if is_listed {
+                window.remove(&entry.cookie);
+                taken.insert(entry.cookie);
+            } else if unlisted.len() < WINDOW {
+                unlisted.push(Unlisted { name, entry, value: value.to_vec() });
+            }
+            true
+        })?;
+        Ok((unlisted, taken))
+    }
+
+    /// Lists names: at their places if these are free, or in place of something that is to go, or at new ones.
+    fn list(
+        &self,
+        inodes: &mut Inodes,
+        at: usize,
+        (unlisted, mut taken): (Vec<Unlisted>, BTreeSet<u64>),
+        window: &mut Window,
+        checked: &mut Checked,
+    ) {
+        let volume = self.about.id;
+        for Unlisted { name, entry, value } in unlisted {
+            let home = &mut inodes.directories[at];
+            let (mut patches, mut cookie, mut expected) = (Vec::new(), entry.cookie, None);
+            if taken.contains(&cookie) {
+                home.last_cookie = home.last_cookie.max(home.cookie_next.saturating_sub(1)) + 1;
+                cookie = home.last_cookie;
+                patches.push(MetaPatch {
+                    key: keys::entry(volume, home.inode, &name),
+                    expected: Some(value),
+                    value: Some(to_value(&Entry { inode: entry.inode, cookie })),
+                });
+            } else {
+                expected = window.remove(&cookie).map(|(_, value)| value);
+            }
+            taken.insert(cookie);
+            let listed = Listed { inode: entry.inode, name: name.clone() };
+            patches.push(MetaPatch {
+                key: keys::listed(volume, home.inode, cookie),
+                expected,
+                value: Some(to_value(&listed)),
+            });
+            let fault = Fault::NotListed { directory: home.inode, name };
+            checked.add(Some(self.about.name), fault, Some(MetaRepair { patches, ..nothing() }));
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The check of one volume, step by step.
+//!
+//! ```text
+//! inodes -> orphans -> names -> directories with several names, or in themselves -> what is listed
+//!        -> counts -> inodes without names -> objects and purges -> the number of inodes
+//! ```
+
+use types::messages::names::FileKind;
+use types::messages::replica::{Adopt, InodesChange, MetaPatch, MetaRepair, PurgeObject};
+use types::{InodeId, ObjectId, VolumeId};
+
+use super::fault::{Difference, Fault};
+use super::inodes::Inodes;
+use super::names::Names;
+use super::pairs::{CheckError, Pairs, value_of};
+use super::whole::{Checked, nothing};
+use crate::keys;
+use crate::records::{Inode, from_value, to_value};
+
+/// What a check of a volume needs to know.
+pub(super) struct About<'a> {
+    pub(super) id: VolumeId,
+    pub(super) name: &'a str,
+    /// About how many bytes it may take.
+    pub(super) memory: usize,
+    /// The time of repairs, in nanoseconds since 1970.
+    pub(super) now: i64,
+    /// Objects that bricks hold, in order.
+    pub(super) held: &'a [ObjectId],
+}
+
+/// Checks a volume. Returns the last id in use in it.
+pub(super) fn check<P: Pairs>(
+    pairs: &mut P,
+    about: &About<'_>,
+    checked: &mut Checked,
+) -> Result<u64, CheckError<P::Error>> {
+    let mut inodes = read_inodes(pairs, about, checked)?;
+    read_orphans(pairs, about, &mut inodes, checked)?;
+    let mut names = Names::new(about);
+    names.read(pairs, &mut inodes, checked)?;
+    names.settle_directories(pairs, &mut inodes)?;
+    names.remove_bad(pairs, checked)?;
+    names.compare_listing(pairs, &mut inodes, checked)?;
+    check_inodes(pairs, about, &inodes, checked)?;
+    checked.inodes += inodes.rows.len() as u64;
+    checked.directories += inodes.directories.len() as u64;
+    check_objects(pairs, about, &mut inodes, checked)?;
+    check_count(pairs, about, &inodes, checked)?;
+    let last_inode = inodes.rows.last().map_or(0, |row| row.inode.0);
+    Ok(inodes.objects.iter().map(|(object, _)| object.number()).fold(last_inode, u64::max))
+}
+
+fn read_inodes<P: Pairs>(
+    pairs: &mut P,
+    about: &About<'_>,
+    checked: &mut Checked,
+) -> Result<Inodes, CheckError<P::Error>> {
+    let (prefix, mut inodes) = (keys::all::inodes(about.id), Inodes::default());
+    pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
+        let (Some((_, id)), inode) = (keys::volume_and_number(key), from_value::<Inode>(value).ok()) else {
+            checked.add(Some(about.name), Fault::Unreadable { key: key.to_vec() }, None);
+            return true;
+        };
+        if inode.is_none() {
+            checked.add(Some(about.name), Fault::Unreadable { key: key.to_vec() }, None);
+        }
+        inodes.push(InodeId(id), inode.as_ref());
+        inodes.bytes() <= about.memory
+    })?;
+    match inodes.bytes() <= about.memory {
+        true => Ok(inodes),
+        false => Err(CheckError::Memory { volume: about.name.to_owned(), given: about.memory }),
+    }
+}
+
+fn read_orphans<P: Pairs>(
+    pairs: &mut P,
+    about: &About<'_>,
+    inodes: &mut Inodes,
+    checked: &mut Checked,
+) -> Result<(), P::Error> {
+    let prefix = keys::all::orphans_of(about.id);
+    pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
+        let Some(id) = keys::last_u64(key) else { return true };
+        match inodes.find(InodeId(id)) {
+            Some(row) => inodes.rows[row].is_orphan = true,
+            None => {
+                let repair = MetaRepair { patches: vec![removal(key, value)], ..nothing() };
+                checked.add(Some(about.name), Fault::OrphanWithoutInode { inode: InodeId(id) }, Some(repair));
+            }
+        }
+        true
+    })
+}
+
+/// A patch that removes a value.
+pub(super) fn removal(key: &[u8], value: &[u8]) -> MetaPatch {
+    MetaPatch { key: key.to_vec(), expected: Some(value.to_vec()), value: None }
+}
+
+/// Compares what inodes have with what was found of them.
+fn check_inodes<P: Pairs>(
+    pairs: &mut P,
+    about: &About<'_>,
+    inodes: &Inodes,
+    checked: &mut Checked,
+) -> Result<(), P::Error> {
+    // Those without names come last: they get names in a directory whose counts must be right before.
+    let mut nameless = Vec::new();
+    for (at, row) in inodes.rows.iter().enumerate().filter(|(_, row)| !row.is_unreadable) {
+        let is_root = row.inode == InodeId::ROOT;
+        let is_directory = inodes.directory_of(at).is_some();
+        let key = keys::orphan(about.id, row.inode);
+        if row.names == 0 && !is_root {
+            if !row.is_orphan || row.links > 0 || is_directory {
+                nameless.push(at);
+            }
+            continue;
+        }
+        if row.is_orphan {
+            let value = value_of(pairs, &key)?.unwrap_or_default();
+            let repair = MetaRepair { patches: vec![removal(&key, &value)], ..nothing() };
+            checked.add(Some(about.name), Fault::NamedOrphan { inode: row.inode }, Some(repair));
+        }
+        let differs = match inodes.directory_of(at).map(|at| &inodes.directories[at]) {
+            None => row.links != row.names || row.is_cut_link,
+            Some(found) => {
+                let parent = if is_root { InodeId::ROOT } else { found.found_in };
+                row.links != 2 + found.directories
+                    || found.size != found.entries
+                    || found.parent != parent
+                    || found.cookie_next <= found.last_cookie
+            }
+        };
+        if differs && let Some((patch, differences)) = corrected(pairs, about, inodes, at)? {
+            let repair = MetaRepair { patches: vec![patch], ..nothing() };
+            checked.add(Some(about.name), Fault::Counts { inode: row.inode, differences }, Some(repair));
+        }
+    }
+    for at in nameless {
+        let row = &inodes.rows[at];
+        let mut patches = Vec::new();
+        patches.extend(corrected(pairs, about, inodes, at)?.map(|(patch, _)| patch));
+        if row.is_orphan {
+            let key = keys::orphan(about.id, row.inode);
+            let value = value_of(pairs, &key)?.unwrap_or_default();
+            patches.push(removal(&key, &value));
+        }
+        let adopt = Some(Adopt { volume: about.id, inode: row.inode, now: about.now });
+        let repair = MetaRepair { patches, adopt, ..nothing() };
+        checked.add(Some(about.name), Fault::NoName { inode: row.inode }, Some(repair));
+    }
+    Ok(())
+}
+
+/// An inode as it should be, and what differs. An inode without names is as it will be with its new one.
+fn corrected<P: Pairs>(
+    pairs: &mut P,
+    about: &About<'_>,
+    inodes: &Inodes,
+    at: usize,
+) -> Result<Option<(MetaPatch, Vec<Difference>)>, P::Error> {
+    let row = &inodes.rows[at];
+    let key = keys::inode(about.id, row.inode);
+    let Some(value) = value_of(pairs, &key)? else { return Ok(None) };
+    let Ok(mut inode) = from_value::<Inode>(&value) else { return Ok(None) };
+    let mut differences = Vec::new();
+    let mut note = |what, stored: u64, found: u64| {
+        if stored != found {
+            differences.push(Difference { what, stored, found });
+        }
+        found
+    };
+    match inodes.directory_of(at).map(|at| &inodes.directories[at]) {
+        None => {
+            inode.links = note("links", inode.links.into(), row.names.max(1).into()) as u32;
+            if inode.kind == FileKind::Symlink && !inode.inline.is_empty() {
+                inode.size = note("length", inode.size, inode.inline.len() as u64);
+            }
+        }
+        Some(found) => {
+            inode.links = note("links", inode.links.into(), (2 + found.directories).into()) as u32;
+            inode.size = note("names", inode.size, found.entries);
+            inode.cookie_next =
+                note("next cookie", inode.cookie_next, inode.cookie_next.max(found.last_cookie + 1));
+            if row.inode == InodeId::ROOT {
+                inode.parent = InodeId(note("parent", inode.parent.0, InodeId::ROOT.0));
+            } else if row.names > 0 {
+                inode.parent = InodeId(note("parent", inode.parent.0, found.found_in.0));
+            }
+        }
+    }
+    Ok(Some((MetaPatch { key, expected: Some(value), value: Some(to_value(&inode)) }, differences)))
+}
+
+/// Compares the objects of files with each other, and with those that wait to be purged.
+fn check_objects<P: Pairs>(
+    pairs: &mut P,
+    about: &About<'_>,
+    inodes: &mut Inodes,
+    checked: &mut Checked,
+) -> Result<(), P::Error> {
+    inodes.objects.sort_unstable();
+    for two in inodes.objects.array_windows().filter(|[one, other]| one.0 == other.0) {
+        let [(object, one), (_, other)] = *two;
+        checked.add(Some(about.name), Fault::SharedObject { inodes: [one, other], object }, None);
+    }
+    let owner = |object| {
+        let at = inodes.objects.partition_point(|(one, _)| *one < object);
+        inodes.objects.get(at).filter(|(one, _)| *one == object).map(|(_, inode)| *inode)
+    };
+    // Both come in the order of their numbers.
+    let (mut held, mut unowned) = (about.held.iter().copied().peekable(), Vec::new());
+    let has_owner = |object: &ObjectId| owner(*object).is_some();
+    let prefix = keys::all::purges_of(about.id);
+    pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
+        checked.purges += 1;
+        let object = ObjectId(keys::last_u64(key).unwrap_or(0));
+        while let Some(before) = held.next_if(|one| *one <= object) {
+            if before < object && !has_owner(&before) {
+                unowned.push(before);
+            }
+        }
+        if let Some(inode) = owner(object) {
+            let repair = MetaRepair { patches: vec![removal(key, value)], ..nothing() };
+            checked.add(Some(about.name), Fault::Purged { inode, object }, Some(repair));
+        }
+        true
+    })?;
+    unowned.extend(held.filter(|object| !has_owner(object)));
+    for object in unowned {
+        let purge = Some(PurgeObject { volume: about.id, object });
+        checked.add(Some(about.name), Fault::Unowned { object }, Some(MetaRepair { purge, ..nothing() }));
+    }
+    Ok(())
+}
+
+/// Compares the number of inodes that a volume has with the one that it says.
+fn check_count<P: Pairs>(
+    pairs: &mut P,
+    about: &About<'_>,
+    inodes: &Inodes,
+    checked: &mut Checked,
+) -> Result<(), P::Error> {
+    let stored = value_of(pairs, &keys::usage(about.id))?;
+    let stored = stored.and_then(|value| from_value::<u64>(&value).ok()).unwrap_or(0);
+    let found = inodes.rows.len() as u64;
+    if stored != found {
+        let change = InodesChange { volume: about.id, by: found.wrapping_sub(stored).cast_signed() };
+        let repair = MetaRepair { inodes: Some(change), ..nothing() };
+        checked.add(Some(about.name), Fault::Inodes { stored, found }, Some(repair));
+    }
+    Ok(())
+}
