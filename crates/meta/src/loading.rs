@@ -128,12 +128,19 @@ impl State {
         loading.finish(now)
     }
 
-    /// Loads the state from a store. Others run meanwhile; leases count from the end.
-    pub(crate) async fn of_in_turns(store: Store, world: &World) -> Result<State, MetaError> {
+    /// Loads the state from a store. Others run meanwhile; leases count from the end. `None` if it is not wanted any more.
+    pub(crate) async fn of_in_turns(
+        store: Store,
+        world: &World,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Option<State>, MetaError> {
         let mut loading = Loading::begin(store)?;
         while loading.step()? {
             world.yield_now().await;
+            if !is_wanted() {
+                return Ok(None);
+            }
         }
-        loading.finish(world.now())
+        loading.finish(world.now()).map(Some)
     }
 }

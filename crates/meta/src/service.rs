@@ -141,11 +141,12 @@ impl Service {
     ) -> Result<Service, MetaError> {
         let Opened { store, journal, .. } = opened;
         let alone = journal.is_some().then(|| options.advertise.clone());
-        let state = State::of_in_turns(store, world).await?;
+        let state = State::of_in_turns(store, world, || true).await?.ok_or(MetaError::Stopped)?;
         Ok(Service::new(world, state, journal, cluster, options, work, listener, alone, None))
     }
 
     /// The service of a server that was elected. From now on it shows signs of life, also while it loads its store.
+    /// `None` if its term has ended meanwhile.
     pub(crate) async fn leading(
         world: &World,
         elected: Elected,
@@ -153,7 +154,7 @@ impl Service {
         options: ServerOptions,
         engine: Engine,
         listener: Listener,
-    ) -> Result<Service, MetaError> {
+    ) -> Result<Option<Service>, MetaError> {
         let identity = Identity { cluster, ..options.service.identity.clone() };
         let me = MetaMember { id: elected.id, address: options.advertise.clone() };
         let Elected { term, mut store, history, files, work, voters, asked_us, .. } = elected;
@@ -163,11 +164,14 @@ impl Service {
         leading.feed();
         let watched = Rc::clone(&leading);
         world.spawn("leader's lease", async move { watched.watch().await });
-        let loaded = State::of_in_turns(store, world).await;
-        let mut state = loaded.inspect_err(|_| leading.depose("it cannot read its store"))?;
+        let loaded = State::of_in_turns(store, world, || !leading.is_over()).await;
+        let loaded = loaded.inspect_err(|_| leading.depose("it cannot read its store"))?;
+        let Some(mut state) = loaded else { return Ok(None) };
         state.commit(Writes::from([(keys::term(), Some(to_value(&term)))]));
         let journal = Some(files.journal);
-        Ok(Service::new(world, state, journal, cluster, options, work, listener, None, Some(leading)))
+        let service =
+            Service::new(world, state, journal, cluster, options, work, listener, None, Some(leading));
+        Ok(Some(service))
     }
 
     #[expect(clippy::too_many_arguments, reason = "two callers, each with another half of them")]

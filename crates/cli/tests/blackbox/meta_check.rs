@@ -33,28 +33,31 @@ fn stores(fixture: &Fixture) -> Vec<PathBuf> {
     found
 }
 
-/// Removes names, and a file with all that is known of it, and changes the links of another, in a store that nobody has open.
-fn damage(store: &Path, names: &[&str], lost: u64, linked: u64) {
+/// Removes a name from a directory, another one also from what is listed, and a file with all that is known of it, and changes
+/// the links of yet another. Nobody has the store open.
+fn damage(store: &Path, (name, nameless, lost, linked): (&str, u64, u64, u64)) {
     let database = Database::open(store).expect("a store");
     let txn = database.begin_write().expect("free");
     let mut table = txn.open_table(TABLE).expect("there");
-    let is_named = |key: &[u8]| key[0] == ENTRY && names.iter().any(|name| key[13..] == *name.as_bytes());
-    let keys: Vec<Vec<u8>> =
-        table.iter().expect("readable").map(|pair| pair.expect("readable").0.value().to_vec()).collect();
-    let nameless: Vec<_> = keys.iter().filter(|key| is_named(key)).collect();
-    assert_eq!(nameless.len(), names.len());
+    let pairs: Vec<(Vec<u8>, Vec<u8>)> = table
+        .iter()
+        .expect("readable")
+        .map(|pair| pair.expect("readable"))
+        .map(|(key, value)| (key.value().to_vec(), value.value().to_vec()))
+        .collect();
     let of = |inode: u64| {
-        let is_it = |key: &&Vec<u8>| key[0] == INODE && key[5..13] == inode.to_be_bytes();
-        keys.iter().find(is_it).expect("the file")
+        let is_it = |(key, _): &&(Vec<u8>, Vec<u8>)| key[0] == INODE && key[5..13] == inode.to_be_bytes();
+        &pairs.iter().find(is_it).expect("the file").0
     };
-    let has_lost = |key: &[u8]| {
-        let value = table.get(key).expect("readable").expect("there");
+    let is_damaged = |(key, value): &&(Vec<u8>, Vec<u8>)| {
         // After the version comes the inode.
-        (key[0] == ENTRY || key[0] == LISTED) && value.value()[1..9] == lost.to_le_bytes()
+        let leads_to = |inode: u64| value[1..9] == inode.to_le_bytes();
+        key[0] == ENTRY && key[13..] == *name.as_bytes()
+            || (key[0] == ENTRY || key[0] == LISTED) && (leads_to(lost) || leads_to(nameless))
     };
-    let of_lost: Vec<_> = keys.iter().filter(|key| has_lost(key)).collect();
-    assert_eq!(of_lost.len(), 2);
-    for key in nameless.into_iter().chain(of_lost).chain([of(lost)]) {
+    let damaged: Vec<&Vec<u8>> = pairs.iter().filter(is_damaged).map(|(key, _)| key).collect();
+    assert_eq!(damaged.len(), 5);
+    for key in damaged.into_iter().chain([of(lost)]) {
         table.remove(key.as_slice()).expect("there");
     }
     let key = of(linked);
@@ -109,7 +112,7 @@ fn damaged_names_are_found_and_repaired() {
         is_over.store(true, Ordering::Relaxed);
     });
     let inode_of = |name: &str| fs::metadata(mount.join(name)).expect("there").ino();
-    let (linked, lost) = (inode_of("again"), inode_of("big"));
+    let (linked, lost, nameless) = (inode_of("again"), inode_of("big"), inode_of("dir2"));
     let seen = fixture.must(&["meta", "check", "--json"]).json();
     assert_eq!(
         (seen["directories"].as_u64(), seen["faults"].as_array().map(Vec::len)),
@@ -124,13 +127,13 @@ fn damaged_names_are_found_and_repaired() {
 
     let stores = stores(&fixture);
     assert_eq!(stores.len(), 3, "{stores:?}");
-    stores.iter().for_each(|store| damage(store, &["f7", "dir2"], lost, linked));
+    stores.iter().for_each(|store| damage(store, ("f7", nameless, lost, linked)));
     fixture.must(&["up"]);
     let is_led = || fixture.shoal(&["meta", "check"]).stdout.contains("not all is well");
     assert!(wait_for(SOON, is_led), "{:?}", fixture.shoal(&["meta", "check"]));
     let ran = fixture.shoal(&["meta", "check"]);
     ran.refused(&["faults in the metadata", "meta check --repair"]);
-    for words in ["has no name", "is listed in directory", "links 77 where 2 was found"] {
+    for words in ["has no name", "is listed and not there", "links 77 where 2 was found"] {
         assert!(ran.stdout.contains(words), "{words}: {}", ran.stdout);
     }
     let ran = fixture.must(&["meta", "check", "--repair"]);
@@ -158,17 +161,13 @@ fn damaged_names_are_found_and_repaired() {
     let is_well = || fixture.shoal(&["meta", "check"]).stdout.contains("all is well");
     assert!(wait_for(SOON, is_well), "{:?}", fixture.shoal(&["meta", "check"]));
     let mount = fixture.mount("mnt");
-    let found = mount.join("lost+found");
-    let mut saved: Vec<String> = fs::read_dir(&found)
+    let found: Vec<PathBuf> = fs::read_dir(mount.join("lost+found"))
         .expect("made")
         .map(|entry| entry.expect("an entry").path())
-        .map(|path| match path.is_dir() {
-            true => fs::read_to_string(path.join("inner/f2")).expect("there"),
-            false => fs::read_to_string(path).expect("there"),
-        })
         .collect();
-    saved.sort();
-    assert_eq!(saved, ["bytes of 2", "bytes of 7"]);
+    assert_eq!(found, [mount.join(format!("lost+found/#{nameless}"))]);
+    assert_eq!(fs::read_to_string(found[0].join("inner/f2")).expect("there"), "bytes of 2");
+    assert_eq!(fs::read_to_string(mount.join("dir3/inner/f7")).expect("there"), "bytes of 7");
     assert_eq!(fs::read_to_string(mount.join("again")).expect("there"), "bytes of 1");
     fixture.umount(&mount);
     fixture.verified();

@@ -65,6 +65,20 @@ pub enum Fault {
         /// The name.
         name: Vec<u8>,
     },
+    /// A name is listed that is not there, and what it led to has no other one.
+    NameLost {
+        /// The directory.
+        directory: InodeId,
+        /// The name.
+        name: Vec<u8>,
+        /// What it led to.
+        inode: InodeId,
+    },
+    /// A directory does not exist, but there are names in it; or it is the root.
+    LostDirectory {
+        /// The directory.
+        inode: InodeId,
+    },
     /// An inode has no name, and nobody has removed it.
     NoName {
         /// The inode.
@@ -153,6 +167,8 @@ impl Fault {
             Fault::Loop { .. } => "loop",
             Fault::NotListed { .. } => "not-listed",
             Fault::ListedOnly { .. } => "listed-only",
+            Fault::NameLost { .. } => "name-lost",
+            Fault::LostDirectory { .. } => "lost-directory",
             Fault::NoName { .. } => "no-name",
             Fault::Counts { .. } => "counts",
             Fault::NamedOrphan { .. } => "named-orphan",
@@ -172,17 +188,25 @@ impl Fault {
         match self {
             Fault::NameWithoutInode { .. } | Fault::NameWithoutDirectory { .. } => "the name is removed",
             Fault::SecondName { .. } => "this name is removed",
-            Fault::Loop { .. } | Fault::NoName { .. } => "it gets a name in lost+found",
+            Fault::Loop { .. } | Fault::NoName { .. } => {
+                "it gets a name in lost+found, but not in a disk's volume"
+            }
             Fault::NotListed { .. } => "it is listed",
             Fault::ListedOnly { .. } => "it is listed no more",
+            Fault::NameLost { .. } => "the name comes back",
+            Fault::LostDirectory { .. } => "it is made anew, for root only",
             Fault::Counts { .. } | Fault::Inodes { .. } => "what was found is written down",
             Fault::NamedOrphan { .. } => "it is kept as what it is",
             Fault::OrphanWithoutInode { .. } => "it is forgotten",
             Fault::Purged { .. } => "they are not purged; what is purged already is lost",
             Fault::Unowned { .. } => "its bytes are purged",
             Fault::Ids { .. } => "these ids are not given again",
-            Fault::SharedObject { .. } => "copy one of the files, then remove it",
-            Fault::Unreadable { .. } => "start the build that wrote it, if it was a newer one",
+            Fault::SharedObject { .. } => {
+                "copy both files, then remove both: what is purged for one is gone for the other"
+            }
+            Fault::Unreadable { .. } => {
+                "start the build that wrote it, if it was a newer one; nothing in the volume is repaired"
+            }
             Fault::UnknownVolume { .. } => "nothing: it takes some space and does no harm",
         }
     }
@@ -229,6 +253,16 @@ impl fmt::Display for Fault {
             }
             Fault::ListedOnly { directory, name } => {
                 write!(f, "{} is listed in directory {}, and is not there", Text(name), directory.0)
+            }
+            Fault::NameLost { directory, name, inode } => write!(
+                f,
+                "{} in directory {} is listed and not there; it was the name of inode {}",
+                Text(name),
+                directory.0,
+                inode.0
+            ),
+            Fault::LostDirectory { inode } => {
+                write!(f, "directory {} does not exist, but there are names in it", inode.0)
             }
             Fault::NoName { inode } => write!(f, "inode {} has no name", inode.0),
             Fault::Counts { inode, differences } => {

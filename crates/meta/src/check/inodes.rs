@@ -1,5 +1,7 @@
 //! What is kept of each inode of a volume.
 
+use std::collections::BTreeSet;
+
 use types::{InodeId, ObjectId};
 
 use crate::records::Inode;
@@ -20,6 +22,20 @@ pub(super) struct Row {
     pub(super) is_cut_link: bool,
 }
 
+impl Row {
+    fn new(inode: InodeId) -> Row {
+        Row {
+            inode,
+            links: 0,
+            names: 0,
+            directory: NO_DIRECTORY,
+            is_unreadable: false,
+            is_orphan: false,
+            is_cut_link: false,
+        }
+    }
+}
+
 /// What else there is to know of a directory.
 pub(super) struct Directory {
     pub(super) inode: InodeId,
@@ -38,6 +54,27 @@ pub(super) struct Directory {
     /// Sums of hashes of the names and of what is listed. They are equal if both are the same.
     pub(super) names_sum: u64,
     pub(super) listed_sum: u64,
+    /// It has names in it, but is not there itself.
+    pub(super) is_lost: bool,
+}
+
+impl Directory {
+    fn new(inode: InodeId, parent: InodeId, size: u64, cookie_next: u64, is_lost: bool) -> Directory {
+        Directory {
+            inode,
+            parent,
+            size,
+            cookie_next,
+            found_in: InodeId(0),
+            entries: 0,
+            directories: 0,
+            last_cookie: 0,
+            listed: 0,
+            names_sum: 0,
+            listed_sum: 0,
+            is_lost,
+        }
+    }
 }
 
 const NO_DIRECTORY: u32 = u32::MAX;
@@ -59,31 +96,13 @@ impl Inodes {
 
     /// Adds the next inode; `None` if it cannot be read.
     pub(super) fn push(&mut self, id: InodeId, inode: Option<&Inode>) {
-        let mut row = Row {
-            inode: id,
-            links: inode.map_or(0, |inode| inode.links),
-            names: 0,
-            directory: NO_DIRECTORY,
-            is_unreadable: inode.is_none(),
-            is_orphan: false,
-            is_cut_link: false,
-        };
+        let links = inode.map_or(0, |inode| inode.links);
+        let mut row = Row { links, is_unreadable: inode.is_none(), ..Row::new(id) };
         if let Some(inode) = inode {
             if inode.is_directory() {
                 row.directory = self.directories.len() as u32;
-                self.directories.push(Directory {
-                    inode: id,
-                    parent: inode.parent,
-                    size: inode.size,
-                    cookie_next: inode.cookie_next,
-                    found_in: InodeId(0),
-                    entries: 0,
-                    directories: 0,
-                    last_cookie: 0,
-                    listed: 0,
-                    names_sum: 0,
-                    listed_sum: 0,
-                });
+                let (parent, size, cookie_next) = (inode.parent, inode.size, inode.cookie_next);
+                self.directories.push(Directory::new(id, parent, size, cookie_next, false));
             } else if inode.is_file() {
                 self.objects.push((inode.object, id));
             } else {
@@ -91,6 +110,20 @@ impl Inodes {
             }
         }
         self.rows.push(row);
+    }
+
+    /// Adds directories that are not there, but have names in them. What was counted so far is forgotten.
+    pub(super) fn add_lost(&mut self, lost: &BTreeSet<InodeId>) {
+        for inode in lost {
+            let directory = self.directories.len() as u32;
+            self.directories.push(Directory::new(*inode, InodeId(0), 0, 0, true));
+            self.rows.push(Row { directory, is_unreadable: false, ..Row::new(*inode) });
+        }
+        self.rows.sort_unstable_by_key(|row| row.inode);
+        self.rows.iter_mut().for_each(|row| row.names = 0);
+        for found in &mut self.directories {
+            *found = Directory::new(found.inode, found.parent, found.size, found.cookie_next, found.is_lost);
+        }
     }
 
     /// Where an inode is.

@@ -9,14 +9,15 @@ use types::messages::replica::{MetaPatch, MetaRepair};
 use super::fault::Fault;
 use super::inodes::Inodes;
 use super::names::{Names, hash_of};
-use super::pairs::Pairs;
-use super::volume::removal;
+use super::pairs::{Pairs, value_of};
+use super::volume::{removal, unchanged};
 use super::whole::{Checked, nothing};
 use crate::keys::{self, NameKey};
-use crate::records::{Entry, Listed, from_value, to_value};
+use crate::records::{Entry, Inode, Listed, from_value, to_value};
+use crate::tree::check_name;
 
 /// How many names that are listed are compared at a time.
-const WINDOW: usize = 1 << 16;
+const WINDOW: usize = 1 << 18;
 
 /// What is listed in a part of a directory, by cookie.
 type Window = BTreeMap<u64, (Listed, Vec<u8>)>;
@@ -83,14 +84,10 @@ impl Names<'_> {
         while more && !checked.is_cut {
             let (mut window, next) = self.window(pairs, inodes.directories[at].inode, from)?;
             let part = from..next.unwrap_or(u64::MAX);
-            let (unlisted, taken) = self.unlisted(pairs, inodes, at, &part, &mut window)?;
-            self.list(inodes, at, (unlisted, taken), &mut window, checked);
-            let directory = inodes.directories[at].inode;
+            let (unlisted, taken) = self.unlisted(pairs, inodes, at, &part, &mut window, checked)?;
+            self.list(pairs, inodes, at, (unlisted, taken), &mut window, checked)?;
             for (cookie, (listed, value)) in window {
-                let key = keys::listed(self.about.id, directory, cookie);
-                let repair = MetaRepair { patches: vec![removal(&key, &value)], ..nothing() };
-                let fault = Fault::ListedOnly { directory, name: listed.name };
-                checked.add(Some(self.about.name), fault, Some(repair));
+                self.name_again(pairs, inodes, at, (cookie, listed, value), checked)?;
             }
             (from, more) = (part.end, next.is_some());
         }
@@ -131,10 +128,11 @@ impl Names<'_> {
         at: usize,
         part: &Range<u64>,
         window: &mut Window,
+        checked: &mut Checked,
     ) -> Result<(Vec<Unlisted>, BTreeSet<u64>), P::Error> {
         let directory = inodes.directories[at].inode;
         let prefix = keys::entry(self.about.id, directory, b"");
-        let (mut unlisted, mut taken) = (Vec::new(), BTreeSet::new());
+        let (mut unlisted, mut taken, mut is_cut) = (Vec::new(), BTreeSet::new(), false);
         pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
             let (Some(NameKey::Entry(_, name)), Ok(entry)) =
                 (keys::name_key(key), from_value::<Entry>(value))
@@ -153,36 +151,44 @@ impl Names<'_> {
                 taken.insert(entry.cookie);
             } else if unlisted.len() < WINDOW {
                 unlisted.push(Unlisted { name, entry, value: value.to_vec() });
+            } else {
+                is_cut = true;
             }
             true
         })?;
+        checked.is_cut |= is_cut;
         Ok((unlisted, taken))
     }
 
     /// Lists names: at their places if these are free, or in place of something that is to go, or at new ones.
-    fn list(
+    fn list<P: Pairs>(
         &self,
+        pairs: &mut P,
         inodes: &mut Inodes,
         at: usize,
         (unlisted, mut taken): (Vec<Unlisted>, BTreeSet<u64>),
         window: &mut Window,
         checked: &mut Checked,
-    ) {
+    ) -> Result<(), P::Error> {
         let volume = self.about.id;
+        let mut own = OwnInode::new(pairs, keys::inode(volume, inodes.directories[at].inode))?;
         for Unlisted { name, entry, value } in unlisted {
             let home = &mut inodes.directories[at];
             let (mut patches, mut cookie, mut expected) = (Vec::new(), entry.cookie, None);
             if taken.contains(&cookie) {
                 home.last_cookie = home.last_cookie.max(home.cookie_next.saturating_sub(1)) + 1;
                 cookie = home.last_cookie;
-                patches.push(MetaPatch {
-                    key: keys::entry(volume, home.inode, &name),
-                    expected: Some(value),
-                    value: Some(to_value(&Entry { inode: entry.inode, cookie })),
-                });
+                // Nothing else gets this cookie.
+                patches.extend(own.with_cookies_after(cookie));
+                home.cookie_next = cookie + 1;
             } else {
                 expected = window.remove(&cookie).map(|(_, value)| value);
             }
+            patches.push(MetaPatch {
+                key: keys::entry(volume, home.inode, &name),
+                expected: Some(value),
+                value: Some(to_value(&Entry { inode: entry.inode, cookie })),
+            });
             taken.insert(cookie);
             let listed = Listed { inode: entry.inode, name: name.clone() };
             patches.push(MetaPatch {
@@ -193,5 +199,74 @@ impl Names<'_> {
             let fault = Fault::NotListed { directory: home.inode, name };
             checked.add(Some(self.about.name), fault, Some(MetaRepair { patches, ..nothing() }));
         }
+        Ok(())
+    }
+
+    /// Something is listed that is not there: if it was the only name of an inode, it comes back.
+    fn name_again<P: Pairs>(
+        &self,
+        pairs: &mut P,
+        inodes: &mut Inodes,
+        at: usize,
+        (cookie, listed, value): (u64, Listed, Vec<u8>),
+        checked: &mut Checked,
+    ) -> Result<(), P::Error> {
+        let (volume, directory) = (self.about.id, inodes.directories[at].inode);
+        let key = keys::listed(volume, directory, cookie);
+        let Listed { inode, name } = listed;
+        let is_nameless = |at: &usize| {
+            let row = &inodes.rows[*at];
+            row.names == 0 && !row.is_orphan && !row.is_unreadable && row.inode != InodeId::ROOT
+        };
+        let entry_key = keys::entry(volume, directory, &name);
+        let nameless = inodes.find(inode).filter(is_nameless).filter(|_| check_name(&name).is_ok());
+        let Some(row) = nameless.filter(|_| directory != inode) else {
+            let repair = MetaRepair { patches: vec![removal(&key, &value)], ..nothing() };
+            checked.add(Some(self.about.name), Fault::ListedOnly { directory, name }, Some(repair));
+            return Ok(());
+        };
+        if value_of(pairs, &entry_key)?.is_some() {
+            let repair = MetaRepair { patches: vec![removal(&key, &value)], ..nothing() };
+            checked.add(Some(self.about.name), Fault::ListedOnly { directory, name }, Some(repair));
+            return Ok(());
+        }
+        inodes.rows[row].names = 1;
+        let child = inodes.directory_of(row);
+        if let Some(child) = child {
+            inodes.directories[child].found_in = directory;
+        }
+        let home = &mut inodes.directories[at];
+        home.entries += 1;
+        home.directories += u32::from(child.is_some());
+        home.last_cookie = home.last_cookie.max(cookie);
+        let entry =
+            MetaPatch { key: entry_key, expected: None, value: Some(to_value(&Entry { inode, cookie })) };
+        let still = [unchanged(pairs, key)?, unchanged(pairs, keys::inode(volume, inode))?];
+        let patches = std::iter::once(entry).chain(still).collect();
+        let fault = Fault::NameLost { directory, name, inode };
+        checked.add(Some(self.about.name), fault, Some(MetaRepair { patches, ..nothing() }));
+        Ok(())
+    }
+}
+
+/// A directory's inode, as repairs leave it one after the other.
+struct OwnInode {
+    key: Vec<u8>,
+    value: Option<Vec<u8>>,
+}
+
+impl OwnInode {
+    fn new<P: Pairs>(pairs: &mut P, key: Vec<u8>) -> Result<OwnInode, P::Error> {
+        let value = value_of(pairs, &key)?;
+        Ok(OwnInode { key, value })
+    }
+
+    /// The patch after which new names get cookies above this one.
+    fn with_cookies_after(&mut self, cookie: u64) -> Option<MetaPatch> {
+        let mut inode: Inode = from_value(self.value.as_deref()?).ok()?;
+        inode.cookie_next = cookie + 1;
+        let value = Some(to_value(&inode));
+        let expected = std::mem::replace(&mut self.value, value.clone());
+        Some(MetaPatch { key: self.key.clone(), expected, value })
     }
 }

@@ -9,7 +9,7 @@ use types::messages::replica::MetaRepair;
 use super::fault::Fault;
 use super::inodes::Inodes;
 use super::pairs::{Pairs, value_of};
-use super::volume::{About, removal};
+use super::volume::{About, removal, unchanged};
 use super::whole::{Checked, FAULTS_MAX, nothing};
 use crate::keys::{self, NameKey};
 use crate::records::{Entry, Listed, from_value};
@@ -61,6 +61,10 @@ impl<'a> Names<'a> {
         inodes: &mut Inodes,
         checked: &mut Checked,
     ) -> Result<(), P::Error> {
+        let lost = self.lost_directories(pairs, inodes)?;
+        if !lost.is_empty() {
+            inodes.add_lost(&lost);
+        }
         let prefix = keys::all::entries(self.about.id);
         pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
             checked.names += 1;
@@ -77,6 +81,35 @@ impl<'a> Names<'a> {
             }
             true
         })
+    }
+
+    /// Directories that do not exist, but have names in them; and the root, if it does not exist.
+    fn lost_directories<P: Pairs>(
+        &self,
+        pairs: &mut P,
+        inodes: &Inodes,
+    ) -> Result<BTreeSet<InodeId>, P::Error> {
+        let mut lost: BTreeSet<InodeId> = BTreeSet::new();
+        if inodes.find(InodeId::ROOT).is_none() {
+            lost.insert(InodeId::ROOT);
+        }
+        // From one directory to the next.
+        let prefix = keys::all::entries(self.about.id);
+        let (mut from, end) = (prefix.clone(), keys::after_all(&prefix));
+        while lost.len() < FAULTS_MAX {
+            let mut first = None;
+            pairs.range(&from, &end, &mut |key, _| {
+                first = keys::volume_and_number(key);
+                first.is_none()
+            })?;
+            let Some((volume, directory)) = first else { break };
+            if inodes.find(InodeId(directory)).is_none() {
+                lost.insert(InodeId(directory));
+            }
+            let Some(next) = directory.checked_add(1) else { break };
+            from = keys::entry(volume, InodeId(next), b"");
+        }
+        Ok(lost)
     }
 
     /// Lets each directory have one name, in one place under the root.
@@ -170,7 +203,12 @@ impl<'a> Names<'a> {
         for Bad { directory, name, entry, why } in std::mem::take(&mut self.bad) {
             let key = keys::entry(volume, directory, &name);
             let value = value_of(pairs, &key)?.unwrap_or_default();
+            // What is missing must still be missing.
+            let missing = if why == Why::NoInode { entry.inode } else { directory };
             let mut patches = vec![removal(&key, &value)];
+            if matches!(why, Why::NoInode | Why::NoDirectory) {
+                patches.push(unchanged(pairs, keys::inode(volume, missing))?);
+            }
             let listed_key = keys::listed(volume, directory, entry.cookie);
             if let Some(value) = value_of(pairs, &listed_key)?
                 && from_value::<Listed>(&value).is_ok_and(|listed| listed.name == name)
@@ -199,6 +237,9 @@ fn count(inodes: &mut Inodes, directory: InodeId, name: &[u8], entry: &Entry) ->
         // Nothing is known of a directory that cannot be read; its names stay.
         let is_unreadable = inodes.rows[home].is_unreadable;
         inodes.rows[child].names += u32::from(is_unreadable);
+        if let Some(child) = inodes.directory_of(child).filter(|_| is_unreadable) {
+            inodes.directories[child].found_in = directory;
+        }
         return if is_unreadable { Ok(()) } else { Err(Why::NoDirectory) };
     };
     if entry.inode == InodeId::ROOT {

@@ -96,38 +96,76 @@ fn a_name_that_leads_nowhere_is_removed() {
 }
 
 #[test]
-fn names_in_a_lost_directory_are_saved() {
+fn a_lost_directory_is_made_anew() {
     test(
-        &[
-            "name-without-inode",
-            "name-without-directory",
-            "name-without-directory",
-            "counts",
-            "counts",
-            "no-name",
-            "inodes",
-        ],
+        &["lost-directory"],
         |small| {
             let key = keys::inode(small.tree.volume, small.directory);
             damage(&mut small.tree, &key, None);
         },
         |small| {
-            assert_eq!(small.tree.names(ROOT), ["g", "e", "lost+found"]);
+            let directory = small.tree.lookup(ROOT, "d").expect("named");
+            assert_eq!((directory.inode, directory.links, directory.uid), (small.directory, 2, 0));
+            assert_eq!(small.tree.names(small.directory), ["f", "s"]);
+        },
+    );
+    // Its name is lost, too.
+    test(
+        &["counts", "no-name"],
+        |small| {
+            let (volume, directory) = (small.tree.volume, small.directory);
+            let entry: Option<Entry> =
+                small.tree.state.read(|txn| txn.get(&keys::entry(volume, ROOT, b"d"))).expect("readable");
+            let cookie = entry.expect("there").cookie;
+            damage(&mut small.tree, &keys::inode(volume, directory), None);
+            damage(&mut small.tree, &keys::entry(volume, ROOT, b"d"), None);
+            damage(&mut small.tree, &keys::listed(volume, ROOT, cookie), None);
+        },
+        |small| {
             let home = small.tree.lookup(ROOT, "lost+found").expect("made").inode;
-            assert_eq!(small.tree.names(home), [format!("#{}", small.link.0)]);
-            assert_eq!(small.tree.lookup(ROOT, "g").expect("there").links, 1);
+            assert_eq!(small.tree.names(home), [format!("#{}", small.directory.0)]);
+            assert_eq!(small.tree.names(small.directory), ["f", "s"]);
         },
     );
 }
 
 #[test]
-fn what_has_lost_its_name_gets_one() {
+fn a_lost_root_is_made_anew() {
     test(
-        &["listed-only", "counts", "no-name"],
+        &["lost-directory"],
+        |small| {
+            let key = keys::inode(small.tree.volume, ROOT);
+            damage(&mut small.tree, &key, None);
+        },
+        |small| assert_eq!(small.tree.names(ROOT), ["d", "g", "e"]),
+    );
+}
+
+#[test]
+fn a_name_that_is_still_listed_comes_back() {
+    test(
+        &["name-lost"],
         |small| {
             let key = keys::entry(small.tree.volume, ROOT, b"d");
             damage(&mut small.tree, &key, None);
         },
+        |small| assert_eq!(small.tree.lookup(ROOT, "d").map(|attr| attr.inode), Ok(small.directory)),
+    );
+}
+
+/// A name is lost in both of its forms.
+fn lose_name(tree: &mut Fixture, directory: InodeId, name: &str) {
+    let key = keys::entry(tree.volume, directory, name.as_bytes());
+    let entry: Entry = tree.state.read(|txn| txn.get(&key)).expect("readable").expect("there");
+    damage(tree, &key, None);
+    damage(tree, &keys::listed(tree.volume, directory, entry.cookie), None);
+}
+
+#[test]
+fn what_has_lost_its_name_gets_one() {
+    test(
+        &["counts", "no-name"],
+        |small| lose_name(&mut small.tree, ROOT, "d"),
         |small| {
             let home = small.tree.lookup(ROOT, "lost+found").expect("made");
             let found = small.tree.lookup(home.inode, &format!("#{}", small.directory.0)).expect("there");
@@ -141,13 +179,85 @@ fn what_has_lost_its_name_gets_one() {
 fn something_else_may_be_called_lost_and_found() {
     let mut small = small(Engine::memory());
     small.tree.create(ROOT, "lost+found").expect("new");
-    let key = keys::entry(small.tree.volume, small.directory, b"s");
-    damage(&mut small.tree, &key, None);
+    lose_name(&mut small.tree, small.directory, "s");
     let found = checked(&small.tree);
     repair(&mut small.tree, found);
     assert_eq!(words(&checked(&small.tree)), [""; 0]);
     let home = small.tree.lookup(ROOT, "lost+found.1").expect("made").inode;
     assert_eq!(small.tree.names(home), [format!("#{}", small.link.0)]);
+}
+
+#[test]
+fn beside_something_unreadable_nothing_is_repaired() {
+    // It may have the names and the objects that are missing elsewhere.
+    for what in [
+        keys::inode(VolumeId(1), InodeId(4)),
+        keys::entry(VolumeId(1), ROOT, b"d"),
+        keys::listed(VolumeId(1), ROOT, 3),
+    ] {
+        let mut small = small(Engine::memory());
+        assert_eq!((small.tree.volume, small.file), (VolumeId(1), InodeId(4)));
+        let object = small.tree.truncate(small.file, 0).expect("there").object;
+        lose_name(&mut small.tree, small.directory, "s");
+        damage(&mut small.tree, &what, Some(vec![2, 1]));
+        let mut reader = small.tree.engine.snapshot().expect("memory does not fail");
+        let held = Held::from([(small.tree.volume, vec![object, ObjectId(2)])]);
+        let found = check(&mut reader, MEMORY, 0, &held, &mut |_| {}).expect("there is enough memory");
+        assert!(
+            words(&found).contains(&"unreadable") && words(&found).contains(&"unowned"),
+            "{:?}",
+            found.found
+        );
+        assert!(found.found.iter().all(|found| found.repair.is_none()), "{:?}", found.found);
+    }
+}
+
+#[test]
+fn what_programs_did_meanwhile_is_not_undone() {
+    // The check sees the store before the program's change, and the repair comes after it.
+    type Change = fn(&mut Small);
+    let harm: [(&str, Change, Change); 4] = [
+        (
+            "not-listed",
+            |small| {
+                let key = keys::listed(small.tree.volume, small.directory, 3);
+                damage(&mut small.tree, &key, None);
+            },
+            |small| small.tree.unlink(small.directory, "f").expect("there"),
+        ),
+        (
+            "named-orphan",
+            |small| {
+                let key = keys::orphan(small.tree.volume, small.file);
+                damage(&mut small.tree, &key, Some(to_value(&[0u8; 0])));
+            },
+            |small| small.tree.unlink(ROOT, "g").expect("there"),
+        ),
+        (
+            "purged",
+            |small| {
+                let key = keys::purge(small.tree.volume, ObjectId(small.file.0));
+                damage(&mut small.tree, &key, Some(to_value(&[0u8; 0])));
+            },
+            |small| drop(small.tree.truncate(small.file, 0).expect("there")),
+        ),
+        (
+            "no-name",
+            |small| lose_name(&mut small.tree, small.directory, "s"),
+            |small| drop(small.tree.link(small.link, ROOT, "again").expect("free")),
+        ),
+    ];
+    for (word, harm, change) in harm {
+        let mut small = small(Engine::memory());
+        small.tree.grow(&small.tree.getattr(small.file).expect("there"), 5000, true).expect("known");
+        harm(&mut small);
+        let found = checked(&small.tree).found;
+        let found = found.into_iter().find(|found| found.fault.word() == word).expect("found");
+        change(&mut small);
+        let request = found.repair.expect("one");
+        let repaired = small.tree.idempotent(move |txn| ops::repair(txn, &request)).expect("answered");
+        assert!(!repaired.is_done, "{word}");
+    }
 }
 
 #[test]
@@ -200,7 +310,7 @@ fn names_and_what_is_listed_agree_again() {
     );
     // Two names at one place: the second one moves.
     test(
-        &["not-listed", "listed-only", "counts"],
+        &["not-listed", "listed-only"],
         |small| {
             let key = keys::entry(small.tree.volume, small.directory, b"s");
             damage(&mut small.tree, &key, Some(to_value(&Entry { inode: small.link, cookie: 3 })));
@@ -335,6 +445,27 @@ fn what_only_bricks_have_is_purged() {
 }
 
 #[test]
+fn a_disk_is_not_put_elsewhere() {
+    let mut tree = Fixture::new(Engine::memory());
+    let request = types::messages::cluster::VolumeCreate {
+        block: Some(1 << 20),
+        ..crate::fixture::volume_create("disk", "2+1")
+    };
+    let volume = tree.state.volume_create(&request, 5).expect("it fits").id;
+    let (listed, entry) = (keys::listed(volume, ROOT, 3), keys::entry(volume, ROOT, b"disk"));
+    damage(&mut tree, &entry, None);
+    let found = checked(&tree);
+    assert_eq!(words(&found), ["name-lost"]);
+    assert_eq!(repair(&mut tree, found), 1);
+    assert_eq!(words(&checked(&tree)), [""; 0]);
+    damage(&mut tree, &entry, None);
+    damage(&mut tree, &listed, None);
+    let found = checked(&tree);
+    assert_eq!(words(&found), ["counts", "no-name"]);
+    assert!(found.found[1].repair.is_none(), "nobody would find it elsewhere");
+}
+
+#[test]
 fn memory_is_bounded() {
     let small = small(Engine::memory());
     let mut reader = small.tree.engine.snapshot().expect("memory does not fail");
@@ -354,7 +485,15 @@ fn a_repair_touches_names_only_and_only_what_was_seen() {
     };
     let inode = keys::inode(small.tree.volume, small.file);
     let now = small.tree.state.read(|txn| txn.get_bytes(&inode)).expect("readable");
+    let long = keys::entry(small.tree.volume, ROOT, &[b'x'; 300]);
+    let many = MetaRepair {
+        patches: vec![patch(inode.clone(), now.clone(), now.clone()).patches[0].clone(); 9],
+        ..patch(inode.clone(), None, None)
+    };
     let refused = [
+        patch(long, None, Some(to_value(&Entry { inode: small.file, cookie: 3 }))),
+        many,
+        MetaRepair { patches: Vec::new(), ids_up_to: 1 << 60, ..patch(inode.clone(), None, None) },
         patch(keys::map_version(), None, Some(vec![2, 1])),
         patch(inode.clone(), now.clone(), Some(vec![9])),
         patch(keys::orphan(small.tree.volume, small.file), None, Some(to_value(&[0u8; 0]))),
@@ -363,6 +502,14 @@ fn a_repair_touches_names_only_and_only_what_was_seen() {
         let repaired = small.tree.idempotent(move |txn| ops::repair(txn, &request));
         assert_eq!(repaired, Err(Refusal::Invalid));
     }
+    // A volume that is gone has nothing to repair.
+    let gone = patch(
+        keys::listed(VolumeId(77), ROOT, 3),
+        None,
+        Some(to_value(&Listed { inode: ROOT, name: b"x".to_vec() })),
+    );
+    let repaired = small.tree.idempotent(move |txn| ops::repair(txn, &gone)).expect("answered");
+    assert!(!repaired.is_done);
     let stale = patch(inode, Some(vec![2, 7]), None);
     let repaired = small.tree.idempotent(move |txn| ops::repair(txn, &stale)).expect("answered");
     assert!(!repaired.is_done && small.tree.getattr(small.file).is_ok());
@@ -404,6 +551,9 @@ fn names(tree: &Fixture) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 fn do_harm(tree: &mut Fixture, harm: Harm) {
     let pairs: Vec<_> = names(tree).into_iter().collect();
+    if pairs.is_empty() {
+        return;
+    }
     let pick = |at: usize| pairs[at % pairs.len()].clone();
     let change = |at, f: &dyn Fn(&mut Inode)| {
         let (key, value) = pick(at);
@@ -413,10 +563,8 @@ fn do_harm(tree: &mut Fixture, harm: Harm) {
         f(&mut inode);
         Some((key, to_value(&inode)))
     };
-    // A volume without a root is no file tree that anybody could repair.
-    let root = keys::inode(tree.volume, ROOT);
     match harm {
-        Harm::Remove(at) if pick(at).0 != root => damage(tree, &pick(at).0, None),
+        Harm::Remove(at) => damage(tree, &pick(at).0, None),
         Harm::Exchange(one, other) => {
             let ((one, its), (other, others)) = (pick(one), pick(other));
             if one[0] == other[0] && one[0] != 0x10 {
@@ -441,7 +589,6 @@ fn do_harm(tree: &mut Fixture, harm: Harm) {
                 damage(tree, &key, Some(value));
             }
         }
-        Harm::Remove(_) => {}
     }
 }
 

@@ -5,7 +5,7 @@
 //!        -> counts -> inodes without names -> objects and purges -> the number of inodes
 //! ```
 
-use types::messages::names::FileKind;
+use types::messages::names::{FileKind, Owner};
 use types::messages::replica::{Adopt, InodesChange, MetaPatch, MetaRepair, PurgeObject};
 use types::{InodeId, ObjectId, VolumeId};
 
@@ -13,7 +13,7 @@ use super::fault::{Difference, Fault};
 use super::inodes::Inodes;
 use super::names::Names;
 use super::pairs::{CheckError, Pairs, value_of};
-use super::whole::{Checked, nothing};
+use super::whole::{Checked, FAULTS_MAX, nothing};
 use crate::keys;
 use crate::records::{Inode, from_value, to_value};
 
@@ -27,7 +27,12 @@ pub(super) struct About<'a> {
     pub(super) now: i64,
     /// Objects that bricks hold, in order.
     pub(super) held: &'a [ObjectId],
+    /// It is a disk: it has one file, and nobody changes its names.
+    pub(super) is_disk: bool,
 }
+
+/// Ids are below this. A key with another one is damaged.
+const IDS_END: u64 = 1 << 60;
 
 /// Checks a volume. Returns the last id in use in it.
 pub(super) fn check<P: Pairs>(
@@ -45,10 +50,11 @@ pub(super) fn check<P: Pairs>(
     check_inodes(pairs, about, &inodes, checked)?;
     checked.inodes += inodes.rows.len() as u64;
     checked.directories += inodes.directories.len() as u64;
-    check_objects(pairs, about, &mut inodes, checked)?;
+    let last_purge = check_objects(pairs, about, &mut inodes, checked)?;
     check_count(pairs, about, &inodes, checked)?;
     let last_inode = inodes.rows.last().map_or(0, |row| row.inode.0);
-    Ok(inodes.objects.iter().map(|(object, _)| object.number()).fold(last_inode, u64::max))
+    let objects = inodes.objects.iter().map(|(object, _)| object.number());
+    Ok(objects.fold(last_inode.max(last_purge), u64::max))
 }
 
 fn read_inodes<P: Pairs>(
@@ -58,7 +64,8 @@ fn read_inodes<P: Pairs>(
 ) -> Result<Inodes, CheckError<P::Error>> {
     let (prefix, mut inodes) = (keys::all::inodes(about.id), Inodes::default());
     pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
-        let (Some((_, id)), inode) = (keys::volume_and_number(key), from_value::<Inode>(value).ok()) else {
+        let id = keys::volume_and_number(key).map(|(_, id)| id).filter(|id| *id < IDS_END);
+        let (Some(id), inode) = (id, from_value::<Inode>(value).ok()) else {
             checked.add(Some(about.name), Fault::Unreadable { key: key.to_vec() }, None);
             return true;
         };
@@ -86,12 +93,21 @@ fn read_orphans<P: Pairs>(
         match inodes.find(InodeId(id)) {
             Some(row) => inodes.rows[row].is_orphan = true,
             None => {
-                let repair = MetaRepair { patches: vec![removal(key, value)], ..nothing() };
-                checked.add(Some(about.name), Fault::OrphanWithoutInode { inode: InodeId(id) }, Some(repair));
+                let (inode, key, expected) = (InodeId(id), keys::inode(about.id, InodeId(id)), None);
+                let still_missing = MetaPatch { key, expected, value: None };
+                let patches = vec![removal(&keys::orphan(about.id, inode), value), still_missing];
+                let repair = MetaRepair { patches, ..nothing() };
+                checked.add(Some(about.name), Fault::OrphanWithoutInode { inode }, Some(repair));
             }
         }
         true
     })
+}
+
+/// A patch that changes nothing: it makes sure that a value is still what the check has seen.
+pub(super) fn unchanged<P: Pairs>(pairs: &mut P, key: Vec<u8>) -> Result<MetaPatch, P::Error> {
+    let value = value_of(pairs, &key)?;
+    Ok(MetaPatch { key, expected: value.clone(), value })
 }
 
 /// A patch that removes a value.
@@ -120,14 +136,16 @@ fn check_inodes<P: Pairs>(
         }
         if row.is_orphan {
             let value = value_of(pairs, &key)?.unwrap_or_default();
-            let repair = MetaRepair { patches: vec![removal(&key, &value)], ..nothing() };
+            let inode = unchanged(pairs, keys::inode(about.id, row.inode))?;
+            let repair = MetaRepair { patches: vec![removal(&key, &value), inode], ..nothing() };
             checked.add(Some(about.name), Fault::NamedOrphan { inode: row.inode }, Some(repair));
         }
         let differs = match inodes.directory_of(at).map(|at| &inodes.directories[at]) {
             None => row.links != row.names || row.is_cut_link,
             Some(found) => {
                 let parent = if is_root { InodeId::ROOT } else { found.found_in };
-                row.links != 2 + found.directories
+                found.is_lost
+                    || row.links != 2 + found.directories
                     || found.size != found.entries
                     || found.parent != parent
                     || found.cookie_next <= found.last_cookie
@@ -135,21 +153,26 @@ fn check_inodes<P: Pairs>(
         };
         if differs && let Some((patch, differences)) = corrected(pairs, about, inodes, at)? {
             let repair = MetaRepair { patches: vec![patch], ..nothing() };
-            checked.add(Some(about.name), Fault::Counts { inode: row.inode, differences }, Some(repair));
+            let is_lost = inodes.directory_of(at).is_some_and(|at| inodes.directories[at].is_lost);
+            let fault = match is_lost {
+                true => Fault::LostDirectory { inode: row.inode },
+                false => Fault::Counts { inode: row.inode, differences },
+            };
+            checked.add(Some(about.name), fault, Some(repair));
         }
     }
     for at in nameless {
         let row = &inodes.rows[at];
-        let mut patches = Vec::new();
-        patches.extend(corrected(pairs, about, inodes, at)?.map(|(patch, _)| patch));
+        let Some((patch, _)) = corrected(pairs, about, inodes, at)? else { continue };
+        let mut patches = vec![patch];
         if row.is_orphan {
             let key = keys::orphan(about.id, row.inode);
             let value = value_of(pairs, &key)?.unwrap_or_default();
             patches.push(removal(&key, &value));
         }
         let adopt = Some(Adopt { volume: about.id, inode: row.inode, now: about.now });
-        let repair = MetaRepair { patches, adopt, ..nothing() };
-        checked.add(Some(about.name), Fault::NoName { inode: row.inode }, Some(repair));
+        let repair = (!about.is_disk).then_some(MetaRepair { patches, adopt, ..nothing() });
+        checked.add(Some(about.name), Fault::NoName { inode: row.inode }, repair);
     }
     Ok(())
 }
@@ -163,8 +186,17 @@ fn corrected<P: Pairs>(
 ) -> Result<Option<(MetaPatch, Vec<Difference>)>, P::Error> {
     let row = &inodes.rows[at];
     let key = keys::inode(about.id, row.inode);
-    let Some(value) = value_of(pairs, &key)? else { return Ok(None) };
-    let Ok(mut inode) = from_value::<Inode>(&value) else { return Ok(None) };
+    let value = value_of(pairs, &key)?;
+    let is_lost = inodes.directory_of(at).is_some_and(|at| inodes.directories[at].is_lost);
+    let mut inode = match &value {
+        // Whose it was is not known.
+        None if is_lost => Inode::new(FileKind::Directory, &Owner { uid: 0, gid: 0, mode: 0o700 }, about.now),
+        None => return Ok(None),
+        Some(value) => match from_value::<Inode>(value) {
+            Ok(inode) => inode,
+            Err(_) => return Ok(None),
+        },
+    };
     let mut differences = Vec::new();
     let mut note = |what, stored: u64, found: u64| {
         if stored != found {
@@ -191,16 +223,17 @@ fn corrected<P: Pairs>(
             }
         }
     }
-    Ok(Some((MetaPatch { key, expected: Some(value), value: Some(to_value(&inode)) }, differences)))
+    Ok(Some((MetaPatch { key, expected: value, value: Some(to_value(&inode)) }, differences)))
 }
 
-/// Compares the objects of files with each other, and with those that wait to be purged.
+/// Compares the objects of files with each other, with those that wait to be purged, and with what bricks hold. Returns the last
+/// number of those that wait.
 fn check_objects<P: Pairs>(
     pairs: &mut P,
     about: &About<'_>,
     inodes: &mut Inodes,
     checked: &mut Checked,
-) -> Result<(), P::Error> {
+) -> Result<u64, P::Error> {
     inodes.objects.sort_unstable();
     for two in inodes.objects.array_windows().filter(|[one, other]| one.0 == other.0) {
         let [(object, one), (_, other)] = *two;
@@ -213,6 +246,7 @@ fn check_objects<P: Pairs>(
     // Both come in the order of their numbers.
     let (mut held, mut unowned) = (about.held.iter().copied().peekable(), Vec::new());
     let has_owner = |object: &ObjectId| owner(*object).is_some();
+    let (mut purged, mut last) = (Vec::new(), 0);
     let prefix = keys::all::purges_of(about.id);
     pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
         checked.purges += 1;
@@ -222,18 +256,23 @@ fn check_objects<P: Pairs>(
                 unowned.push(before);
             }
         }
-        if let Some(inode) = owner(object) {
-            let repair = MetaRepair { patches: vec![removal(key, value)], ..nothing() };
-            checked.add(Some(about.name), Fault::Purged { inode, object }, Some(repair));
+        if let Some(inode) = owner(object).filter(|_| purged.len() < FAULTS_MAX) {
+            purged.push((inode, object, removal(key, value)));
         }
+        last = last.max(object.number());
         true
     })?;
+    for (inode, object, removal) in purged {
+        let patches = vec![removal, unchanged(pairs, keys::inode(about.id, inode))?];
+        let repair = MetaRepair { patches, ..nothing() };
+        checked.add(Some(about.name), Fault::Purged { inode, object }, Some(repair));
+    }
     unowned.extend(held.filter(|object| !has_owner(object)));
     for object in unowned {
         let purge = Some(PurgeObject { volume: about.id, object });
         checked.add(Some(about.name), Fault::Unowned { object }, Some(MetaRepair { purge, ..nothing() }));
     }
-    Ok(())
+    Ok(last)
 }
 
 /// Compares the number of inodes that a volume has with the one that it says.

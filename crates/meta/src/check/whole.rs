@@ -29,12 +29,15 @@ pub struct Checked {
     pub purges: u64,
     /// What is wrong, in the order in which it is to be repaired.
     pub found: Vec<Found>,
+    /// Keys and values that cannot be read.
+    pub unreadable: u64,
     /// There may be more, because these are as many as one check finds.
     pub is_cut: bool,
 }
 
 impl Checked {
     pub(super) fn add(&mut self, volume: Option<&str>, fault: Fault, repair: Option<MetaRepair>) {
+        self.unreadable += u64::from(matches!(fault, Fault::Unreadable { .. }));
         if self.found.len() < FAULTS_MAX {
             self.found.push(Found { volume: volume.map(str::to_owned), fault, repair });
         } else {
@@ -65,14 +68,22 @@ pub fn check<P: Pairs>(
 ) -> Result<Checked, CheckError<P::Error>> {
     let mut checked = Checked::default();
     let volumes = volumes(pairs, &mut checked)?;
-    check_no_others(pairs, &volumes, &mut checked)?;
+    if checked.unreadable == 0 {
+        check_no_others(pairs, &volumes, &mut checked)?;
+    }
     let mut counted = Counted { pairs, keys: 0, read };
     let mut last_id = 0;
     for (id, volume) in volumes.iter().filter(|(_, volume)| !volume.deleted) {
         checked.volumes += 1;
         let held = held.get(id).map_or(&[][..], Vec::as_slice);
-        let about = volume::About { id: *id, name: &volume.name, memory, now, held };
+        let is_disk = volume.block.is_some();
+        let about = volume::About { id: *id, name: &volume.name, memory, now, held, is_disk };
+        let (first, unreadable) = (checked.found.len(), checked.unreadable);
         last_id = last_id.max(volume::check(&mut counted, &about, &mut checked)?);
+        if checked.unreadable > unreadable {
+            // What cannot be read may have any of the names, links and objects that are missing elsewhere.
+            checked.found[first..].iter_mut().for_each(|found| found.repair = None);
+        }
     }
     let stored = value_of(pairs, &keys::id_counter())?;
     let stored = stored.and_then(|value| from_value::<u64>(&value).ok()).unwrap_or(0);

@@ -1,5 +1,6 @@
 //! Repairs what a check of the names has found, if it is still so.
 
+use types::limits::NAME_MAX;
 use types::messages::names::{FileKind, Owner};
 use types::messages::replica::{Adopt, MetaPatch, MetaRepair, MetaRepaired, PurgeObject};
 use types::{InodeId, ObjectId, Refusal, VolumeId};
@@ -13,8 +14,27 @@ use crate::volatile::Effect;
 /// The directory in a volume's root for inodes that have lost their names, as on other file systems.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
+/// Most values that a repair replaces, and most bytes of one of them. A repair must fit into one record.
+const PATCHES_MAX: usize = 8;
+const VALUE_MAX: usize = 16 << 10;
+/// Ids are below this.
+const IDS_END: u64 = 1 << 60;
+
 /// Makes all of a repair, or nothing if a value is another one than the check has seen.
 pub(crate) fn repair(txn: &mut Txn<'_>, request: &MetaRepair) -> Result<MetaRepaired, Refusal> {
+    if request.patches.len() > PATCHES_MAX || request.ids_up_to >= IDS_END {
+        return Err(Refusal::Invalid);
+    }
+    let patched = request.patches.iter().filter_map(|patch| keys::volume_and_number(&patch.key));
+    let named = [
+        request.inodes.as_ref().map(|change| change.volume),
+        request.adopt.as_ref().map(|adopt| adopt.volume),
+        request.purge.as_ref().map(|purge| purge.volume),
+    ];
+    let mut volumes = patched.map(|(volume, _)| volume).chain(named.into_iter().flatten());
+    if volumes.any(|volume| txn.table(volume).is_err()) {
+        return Ok(MetaRepaired { is_done: false });
+    }
     for patch in &request.patches {
         check_patch(patch)?;
         if txn.get_bytes(&patch.key)? != patch.expected {
@@ -25,7 +45,9 @@ pub(crate) fn repair(txn: &mut Txn<'_>, request: &MetaRepair) -> Result<MetaRepa
         if may_be_named(txn, volume, object)? {
             return Ok(MetaRepaired { is_done: false });
         }
-        txn.purge(volume, object);
+        if !txn.has(&keys::purge(volume, object))? {
+            txn.purge(volume, object);
+        }
     }
     for patch in &request.patches {
         match (&patch.value, keys::name_key(&patch.key)) {
@@ -67,6 +89,8 @@ fn check_patch(patch: &MetaPatch) -> Result<(), Refusal> {
     let value = patch.value.as_deref();
     let is_readable = match (keys::name_key(&patch.key), value) {
         (None, _) => false,
+        (Some(NameKey::Entry(_, name)), _) if name.len() > NAME_MAX => false,
+        (_, Some(value)) if value.len() > VALUE_MAX => false,
         (_, None) => true,
         (Some(NameKey::Inode(_)), Some(value)) => from_value::<Inode>(value).is_ok(),
         (Some(NameKey::Entry(..)), Some(value)) => from_value::<Entry>(value).is_ok(),
@@ -80,6 +104,7 @@ fn check_patch(patch: &MetaPatch) -> Result<(), Refusal> {
 /// Gives an inode without names one in `lost+found`.
 fn give_name(txn: &mut Txn<'_>, adopt: &Adopt) -> Result<(), Refusal> {
     let place = (adopt.volume, adopt.inode);
+    txn.check_not_a_disk(adopt.volume)?;
     let mut inode = txn.inode(place)?;
     let mut home = lost_and_found(txn, adopt)?;
     let name = format!("#{}", adopt.inode.0).into_bytes();

@@ -91,7 +91,10 @@ impl Server {
             listener,
         )
         .await?;
-        self.serve(service, listening).await
+        match service {
+            Some(service) => self.serve(service, listening).await,
+            None => Ok(()),
+        }
     }
 
     async fn serve(&self, service: Service, listening: &dyn Fn(&str)) -> Result<(), MetaError> {

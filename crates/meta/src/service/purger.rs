@@ -233,10 +233,12 @@ impl Shared {
             return Ok(());
         }
         let change = Change::idempotent(move |txn| {
-            for (volume, object) in &done {
-                txn.remove(keys::purge(*volume, *object));
+            let mut count = 0;
+            for key in done.iter().map(|(volume, object)| keys::purge(*volume, *object)) {
+                count += u64::from(txn.has(&key)?);
+                txn.remove(key);
             }
-            txn.effect(Effect::PurgesDone(done.len() as u64));
+            txn.effect(Effect::PurgesDone(count));
             Ok(Done {})
         });
         self.submit::<Done>(change).await.map(|_| ())

@@ -22,7 +22,7 @@ use crate::state::Change;
 /// Most bytes of a part, about.
 const PART_MAX: u32 = 512 << 10;
 /// Most snapshots at a time. For another one, that which was not used for the longest time goes.
-const SCANS_MAX: usize = 2;
+const SCANS_MAX: usize = 4;
 /// How long a snapshot is kept that nobody uses, in microseconds.
 const UNUSED_US: u64 = 60_000_000;
 
@@ -36,19 +36,18 @@ struct Scan {
 /// The snapshots that somebody uses, by their numbers.
 #[derive(Default)]
 pub(super) struct Scans {
-    last: u64,
     scans: BTreeMap<u64, Scan>,
 }
 
 impl Scans {
-    fn begin(&mut self, reader: Reader, record: u64, now: u64) -> u64 {
+    /// `number`: by chance, so that no other server, and no other life of this one, has a moment with the same number.
+    fn begin(&mut self, number: u64, reader: Reader, record: u64, now: u64) -> u64 {
         if self.scans.len() >= SCANS_MAX {
             let oldest = self.scans.iter().min_by_key(|(_, scan)| scan.used_us).map(|(number, _)| *number);
             oldest.and_then(|number| self.scans.remove(&number));
         }
-        self.last += 1;
-        self.scans.insert(self.last, Scan { reader: Rc::new(reader), record, used_us: now });
-        self.last
+        self.scans.insert(number, Scan { reader: Rc::new(reader), record, used_us: now });
+        number
     }
 
     fn get(&mut self, number: u64, now: u64) -> Option<(Rc<Reader>, u64)> {
@@ -92,7 +91,8 @@ impl Shared {
         let reader = engine.snapshot().map_err(|_| Refusal::MetaFailed)?;
         let record = reader.get(&keys::applied(), from_value::<u64>).map_err(|_| Refusal::MetaFailed)?;
         let record = record.and_then(Result::ok).unwrap_or(0);
-        Ok(self.scans.borrow_mut().begin(reader, record, self.world.now()))
+        let number = self.world.random().max(1);
+        Ok(self.scans.borrow_mut().begin(number, reader, record, self.world.now()))
     }
 
     /// Forgets the moments that nobody asks about any more.
@@ -117,15 +117,17 @@ mod tests {
     #[test]
     fn few_moments_are_kept_and_not_for_long() {
         let mut scans = Scans::default();
-        let begin = |scans: &mut Scans, now| {
-            scans.begin(Engine::memory().snapshot().expect("memory does not fail"), 7, now)
+        let begin = |scans: &mut Scans, number, now| {
+            scans.begin(number, Engine::memory().snapshot().expect("memory does not fail"), 7, now)
         };
-        assert_eq!((begin(&mut scans, 10), begin(&mut scans, 20)), (1, 2));
-        assert!(scans.get(1, 30).is_some());
-        assert_eq!(begin(&mut scans, 40), 3);
-        assert!(scans.get(2, 50).is_none(), "the other two were used later");
-        assert_eq!(scans.get(1, 60).map(|(_, record)| record), Some(7));
-        scans.forget_unused(40 + UNUSED_US);
-        assert!(scans.get(3, 0).is_none() && scans.get(1, 0).is_some());
+        for number in 1..=4 {
+            begin(&mut scans, number, 10 * number);
+        }
+        assert!(scans.get(1, 50).is_some());
+        begin(&mut scans, 5, 60);
+        assert!(scans.get(2, 70).is_none(), "the others were used later");
+        assert_eq!(scans.get(1, 80).map(|(_, record)| record), Some(7));
+        scans.forget_unused(60 + UNUSED_US);
+        assert!(scans.get(5, 0).is_none() && scans.get(1, 0).is_some());
     }
 }

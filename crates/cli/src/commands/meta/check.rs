@@ -3,10 +3,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use meta::check::{CheckError, Checked, FAULTS_MAX, Found, Held, check};
+use meta::check::{CheckError, Checked, FAULTS_MAX, Found, check};
 use serde_json::{Value, json};
 
-use super::held_objects;
+use super::held_objects::HeldObjects;
 use super::store_scan::{ScanError, StoreScan};
 use crate::output::Output;
 use crate::problem::problem;
@@ -24,11 +24,11 @@ const RESTARTS: usize = 3;
 #[derive(Args)]
 #[command(after_help = "\
 Reads the metadata store as it is at one moment: what changes meanwhile is not seen, and nobody waits. Takes about 40
-bytes of this machine's memory for each file, and 120 for each directory. Says nothing of the bytes of files: that is
+bytes of this machine's memory for each file, and 140 for each directory. Says nothing of the bytes of files: that is
 `shoal volume verify`. With --bricks, it also asks the bricks what they hold, and finds what no file has.
 
-With --repair, each fault is repaired that can be repaired without losing anything: what has lost its name gets one in
-`lost+found` in the root of its volume. A fault in something that has changed since it was read is left, and looked at
+With --repair, each fault is repaired that can be repaired without losing a file: a name comes back if it is still listed,
+and what has lost its name gets one in `lost+found` in the root of its volume. A fault in something that has changed since it was read is left, and looked at
 again. The exit code is 1 if anything is left wrong.
 
 Examples:
@@ -60,14 +60,15 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> anyhow::Result<()> {
     let target = args.cluster.target()?;
     let remote = Remote::new(&target)?;
     let look = Look { remote: &remote, args, output, address: &target.meta };
-    let (mut round, mut repaired) = (look.one()?, Vec::new());
+    let (mut round, mut repaired, mut refused) = (look.one()?, Vec::new(), Vec::new());
     for _ in 1..ROUNDS {
         if !args.repair || round.checked.found.iter().all(|found| found.repair.is_none()) {
             break;
         }
         let done = look.repair(&round.checked)?;
-        let is_stuck = done.is_empty();
-        repaired.extend(done);
+        let is_stuck = done.repaired.is_empty();
+        repaired.extend(done.repaired);
+        refused = done.refused;
         round = look.one()?;
         if is_stuck {
             break;
@@ -75,6 +76,7 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> anyhow::Result<()> {
     }
     let left = round.checked.found.len();
     output.answer_by(|| document(&round, &repaired), || words(&round, &repaired, args.repair));
+    refused.iter().for_each(|refused| output.say(&format!("not repaired: {refused}")));
     if left == 0 {
         return Ok(());
     }
@@ -83,7 +85,7 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> anyhow::Result<()> {
     }
     let hint = match (args.repair, round.checked.found.iter().any(|found| found.repair.is_some())) {
         (false, true) => "`shoal meta check --repair`",
-        (true, true) => "again: what is left has changed while it was looked at",
+        (true, true) => "again: some faults hide others, or are in what has changed while it was looked at",
         (_, false) => "what is said of each of them",
     };
     let what = if left == 1 { "1 fault".to_owned() } else { format!("{left} faults") };
@@ -103,23 +105,21 @@ impl Look<'_> {
     fn one(&self) -> anyhow::Result<Round> {
         let memory = usize::try_from(self.args.memory.0).unwrap_or(usize::MAX);
         // What bricks hold comes first: each of it has an owner in the store by then, or is to be purged.
-        let held = match self.args.bricks {
-            true => {
-                let bar = self.output.spinner("asking the bricks");
-                let told = |groups| bar.set_message(format!("asking the bricks: {groups} groups"));
-                let held = held_objects::held(self.remote, memory, &told)?;
-                bar.finish_and_clear();
-                held
-            }
-            false => Held::new(),
-        };
+        let mut held = HeldObjects::default();
+        if self.args.bricks {
+            let bar = self.output.spinner("asking the bricks");
+            let told = |groups| bar.set_message(format!("asking the bricks: {groups} groups"));
+            held = HeldObjects::ask(self.remote, memory, &told)?;
+            bar.finish_and_clear();
+        }
+        let memory = memory.saturating_sub(held.bytes());
         let bar = self.output.spinner("reading the metadata");
         for _ in 0..RESTARTS {
             let mut scan = StoreScan::begin(self.remote);
             let told = |keys: u64| bar.set_message(format!("reading the metadata: {keys} keys"));
-            match check(&mut scan, memory, now(), &held, &mut { told }) {
+            match check(&mut scan, memory, now(), &held.by_volume, &mut { told }) {
                 Ok(mut checked) => {
-                    held_objects::confirm(self.remote, &held, &mut checked.found)?;
+                    held.confirm(self.remote, &mut checked.found)?;
                     bar.finish_and_clear();
                     return Ok(Round { checked, record: scan.record });
                 }
@@ -132,36 +132,38 @@ impl Look<'_> {
                             "volume `{volume}` has more files than can be checked in {}",
                             Size(given as u64)
                         ),
-                        "--memory with more, about 40 bytes for each file and 120 for each directory",
+                        "--memory with more, about 40 bytes for each file and 140 for each directory",
                     ));
                 }
             }
         }
         Err(problem(
-            "the server that leads has changed again and again while the metadata was read",
+            "the server that leads has changed again and again while the metadata was read, or others check it too",
             "`shoal meta list`; then again",
         ))
     }
 
-    /// Makes repairs. Returns those that were made.
-    fn repair(&self, checked: &Checked) -> anyhow::Result<Vec<Found>> {
-        let mut done = Vec::new();
+    /// Makes repairs.
+    fn repair(&self, checked: &Checked) -> anyhow::Result<Done> {
+        let mut done = Done::default();
         for found in &checked.found {
             let Some(repair) = &found.repair else { continue };
             match self.remote.meta_or_refusal(repair)? {
-                Ok(answer) if answer.is_done => done.push(found.clone()),
+                Ok(answer) if answer.is_done => done.repaired.push(found.clone()),
                 Ok(_) => {}
-                Err(refusal) => {
-                    let address = self.address;
-                    return Err(anyhow::anyhow!(
-                        "{}: the metadata service at {address} refused: {refusal}",
-                        found.fault
-                    ));
-                }
+                Err(refusal) => done.refused.push(format!("{}: {refusal}", found.fault)),
             }
         }
         Ok(done)
     }
+}
+
+/// What became of repairs, but for those that were not made because something has changed meanwhile.
+#[derive(Default)]
+struct Done {
+    repaired: Vec<Found>,
+    /// Those that the service has refused, and why.
+    refused: Vec<String>,
 }
 
 fn now() -> i64 {

@@ -1,91 +1,132 @@
 //! The objects that bricks hold, asked from the slots of all groups.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use meta::check::{Fault, Found, Held};
 use types::messages::brick::UnitList;
 use types::messages::cluster::{ClusterMap, GroupConfig, SlotState, VolumeInfo};
-use types::{GroupId, ObjectId, Refusal, Seq, StripeKey};
+use types::{GroupId, ObjectId, Refusal, Seq, StripeKey, VolumeId};
 use world::CallError;
 
 use crate::problem::problem;
 use crate::remote::Remote;
 
+/// About how many bytes an object takes, while they are gathered.
+const BYTES: usize = 24;
 /// Units of a page.
 const PAGE: u32 = 4096;
 /// How often a group is asked again that changes or is not served, and the pause before it, in microseconds.
 const TRIES: u32 = 20;
 const PAUSE_US: u64 = 500_000;
 
-/// Finds the objects of all volumes that any brick holds.
-pub(super) fn held(remote: &Remote, memory: usize, told: &dyn Fn(u64)) -> anyhow::Result<Held> {
-    let (mut map, mut held, mut count) = (remote.status()?.map, Held::new(), 0);
-    let volumes: Vec<_> = map.volumes.iter().map(|volume| (volume.id, volume.groups.len() as u32)).collect();
-    for (volume, groups) in volumes {
-        let mut objects = BTreeSet::new();
-        for index in 0..groups {
-            let id = GroupId { volume, index };
-            objects.extend(in_turns(remote, &mut map, id, |group, volume| {
-                let mut objects = BTreeSet::new();
-                for slot in slots_to_ask(group, volume, id) {
-                    let mut after = None;
-                    loop {
-                        let page = page(remote, group, id, slot, after, PAGE)?;
-                        objects.extend(page.0);
-                        after = page.1;
-                        if after.is_none() {
-                            break;
-                        }
-                    }
-                }
-                Ok(objects)
-            })?);
-            count += 1;
-            told(count);
-            if objects.len() * size_of::<ObjectId>() > memory {
-                return Err(problem(
-                    "bricks have more objects than fit into the memory",
-                    "--memory with more",
-                ));
-            }
-        }
-        held.insert(volume, objects.into_iter().collect());
-    }
-    Ok(held)
+/// The objects that any brick holds.
+#[derive(Default)]
+pub(super) struct HeldObjects {
+    /// Of each volume, in order.
+    pub(super) by_volume: Held,
+    /// In which group each of them was found first.
+    groups: BTreeMap<VolumeId, Vec<u32>>,
 }
 
-/// Forgets objects without a file that the bricks do not have any more: they were purged meanwhile.
-pub(super) fn confirm(remote: &Remote, held: &Held, found: &mut Vec<Found>) -> anyhow::Result<()> {
-    let mut map = remote.status()?.map;
-    let mut gone = BTreeSet::new();
-    for one in found.iter() {
-        let Fault::Unowned { object } = one.fault else { continue };
-        let Some(volume) = held.iter().find(|(_, objects)| objects.binary_search(&object).is_ok()) else {
-            continue;
-        };
-        let groups = map.volume(*volume.0).map_or(0, |volume| volume.groups.len() as u32);
-        let mut is_there = false;
-        for index in 0..groups {
-            let id = GroupId { volume: *volume.0, index };
-            is_there |= in_turns(remote, &mut map, id, |group, volume| {
-                let before = object
-                    .0
-                    .checked_sub(1)
-                    .map(|number| StripeKey { object: ObjectId(number), stripe: u64::MAX });
-                for slot in slots_to_ask(group, volume, id) {
-                    if page(remote, group, id, slot, before, 1)?.0.contains(&object) {
-                        return Ok(true);
-                    }
+impl HeldObjects {
+    /// About how many bytes they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.by_volume.values().map(Vec::len).sum::<usize>() * BYTES
+    }
+
+    /// Asks for the objects of all volumes.
+    pub(super) fn ask(remote: &Remote, memory: usize, told: &dyn Fn(u64)) -> anyhow::Result<HeldObjects> {
+        let (mut map, mut held, mut count) = (remote.status()?.map, HeldObjects::default(), 0);
+        let volumes: Vec<_> =
+            map.volumes.iter().map(|volume| (volume.id, volume.groups.len() as u32)).collect();
+        for (volume, groups) in volumes {
+            let mut objects: Vec<(ObjectId, u32)> = Vec::new();
+            for index in 0..groups {
+                let id = GroupId { volume, index };
+                let most = memory.saturating_sub(held.bytes() + objects.len() * BYTES) / BYTES;
+                let found =
+                    in_turns(remote, &mut map, id, |group, volume| all(remote, group, volume, id, most))?;
+                if found.len() > most {
+                    return Err(problem(
+                        "bricks have more objects than fit into the memory",
+                        "--memory with more, or without --bricks",
+                    ));
                 }
-                Ok(false)
-            })?;
+                objects.extend(found.into_iter().map(|object| (object, index)));
+                objects.sort_unstable();
+                objects.dedup_by_key(|(object, _)| *object);
+                count += 1;
+                told(count);
+            }
+            let (objects, groups) = objects.into_iter().unzip();
+            held.by_volume.insert(volume, objects);
+            held.groups.insert(volume, groups);
         }
-        if !is_there {
-            gone.insert(object);
+        Ok(held)
+    }
+
+    fn group_of(&self, object: ObjectId) -> impl Iterator<Item = GroupId> {
+        self.by_volume.iter().filter_map(move |(volume, objects)| {
+            let at = objects.binary_search(&object).ok()?;
+            Some(GroupId { volume: *volume, index: *self.groups.get(volume)?.get(at)? })
+        })
+    }
+
+    /// Forgets objects without a file that the bricks do not have any more: they were purged meanwhile.
+    pub(super) fn confirm(&self, remote: &Remote, found: &mut Vec<Found>) -> anyhow::Result<()> {
+        let wanted = found.iter().filter_map(|one| match one.fault {
+            Fault::Unowned { object } => Some(object),
+            _ => None,
+        });
+        let wanted: Vec<ObjectId> = wanted.collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let (mut map, mut gone) = (remote.status()?.map, BTreeSet::new());
+        for object in wanted {
+            let mut is_there = false;
+            for id in self.group_of(object) {
+                let before = object.0.checked_sub(1).map(ObjectId);
+                let before = before.map(|object| StripeKey { object, stripe: u64::MAX });
+                is_there |= in_turns(remote, &mut map, id, |group, volume| {
+                    for slot in slots_to_ask(group, volume, id) {
+                        if page(remote, group, id, slot, before, 1)?.0.contains(&object) {
+                            return Ok(true);
+                        }
+                    }
+                    Ok(false)
+                })?;
+            }
+            if !is_there {
+                gone.insert(object);
+            }
+        }
+        found.retain(|one| !matches!(one.fault, Fault::Unowned { object } if gone.contains(&object)));
+        Ok(())
+    }
+}
+
+/// All objects of a group, or more than `most`.
+fn all(
+    remote: &Remote,
+    group: &Asked<'_>,
+    volume: &VolumeInfo,
+    id: GroupId,
+    most: usize,
+) -> Result<BTreeSet<ObjectId>, CallError> {
+    let mut objects = BTreeSet::new();
+    for slot in slots_to_ask(group, volume, id) {
+        let mut after = None;
+        loop {
+            let (found, next) = page(remote, group, id, slot, after, PAGE)?;
+            objects.extend(found);
+            after = next;
+            if after.is_none() || objects.len() > most {
+                break;
+            }
         }
     }
-    found.retain(|one| !matches!(one.fault, Fault::Unowned { object } if gone.contains(&object)));
-    Ok(())
+    Ok(objects)
 }
 
 /// Asks a group until it answers as a whole, in one epoch. A volume that is gone has nothing.

@@ -15,7 +15,7 @@ const ONE: u32 = 1;
 /// Why a store could not be read to its end.
 #[derive(Debug)]
 pub(super) enum ScanError {
-    /// The moment is forgotten: another server leads now.
+    /// The moment is forgotten: another server leads now, or there are too many checks at the same time.
     Forgotten,
     Call(CallError),
 }
@@ -48,6 +48,10 @@ impl StoreScan<'_> {
         })?;
         let pairs = unpacked_pairs(&payload).filter(|_| crc(&payload) == answer.sum);
         let pairs = pairs.ok_or(ScanError::Call(CallError::BadReply))?;
+        let is_same = (answer.scan, answer.record) == (self.scan, self.record);
+        if self.scan != 0 && !is_same {
+            return Err(ScanError::Forgotten);
+        }
         (self.scan, self.record) = (answer.scan, answer.record);
         let last = pairs.last().map(|(key, _)| key.clone());
         self.until = if answer.is_last { None } else { last };
