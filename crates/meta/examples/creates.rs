@@ -4,8 +4,7 @@
 //! changes per second, CPU per change and time per record, for a store at PATH with its journal beside it, or memory if
 //! PATH is `memory`.
 
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use meta::measure::{Measured, creates};
 
@@ -20,6 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     println!("{:>10} {:>6} {:>10} {:>10} {:>12}", "", "batch", "per second", "cpu us", "record us");
     let world = world::World::real()?;
+    let clock = || (Duration::from_micros(world.now()), cpu_time());
     for (name, measured) in creates(&world, engine, batch, count, &clock)? {
         let Measured { changes, batches, wall, cpu } = measured;
         let per = |time: Duration, count: u64| time.as_secs_f64() * 1e6 / count as f64;
@@ -30,11 +30,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Time that has passed, and CPU time that this process has taken.
-fn clock() -> (Duration, Duration) {
-    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+/// CPU time that this process has taken.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     // Nanoseconds on a CPU, first of three numbers.
-    let cpu = text("/proc/self/schedstat").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
-    static BEGUN: OnceLock<Instant> = OnceLock::new();
-    (BEGUN.get_or_init(Instant::now).elapsed(), Duration::from_nanos(cpu))
+    Duration::from_nanos(text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0))
 }

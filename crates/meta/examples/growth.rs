@@ -5,8 +5,7 @@
 //! at most so far. DIR must be empty.
 
 use std::path::Path;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use meta::Engine;
 use meta::measure::{Grown, growth};
@@ -32,6 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ];
     println!("{}", head.map(|word| format!("{word:>13}")).concat());
     let world = world::World::real()?;
+    let clock = || (Duration::from_micros(world.now()), cpu_time());
     let mut told = |grown: &Grown| {
         let Grown { files, creates, unlinks, lookups, listed, start, check } = grown;
         let store = std::fs::metadata(&path).map_or(0, |store| store.len());
@@ -54,11 +54,9 @@ fn peak_mib() -> u64 {
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) >> 10
 }
 
-/// Time that has passed, and CPU time that this process has taken.
-fn clock() -> (Duration, Duration) {
-    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let cpu = text("/proc/self/schedstat").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0);
+/// CPU time that this process has taken.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     // Nanoseconds on a CPU, first of three numbers.
-    static BEGUN: OnceLock<Instant> = OnceLock::new();
-    (BEGUN.get_or_init(Instant::now).elapsed(), Duration::from_nanos(cpu))
+    Duration::from_nanos(text.split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0))
 }

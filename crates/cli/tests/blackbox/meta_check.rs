@@ -8,11 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use redb::{Database, ReadableTable, TableDefinition};
-
 use crate::fixture::{Fixture, wait_for};
 
-const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("shoal");
 /// The kinds of keys of inodes and names.
 const INODE: u8 = 0x10;
 const ENTRY: u8 = 0x11;
@@ -36,15 +33,8 @@ fn stores(fixture: &Fixture) -> Vec<PathBuf> {
 /// Removes a name from a directory, another one also from what is listed, and a file with all that is known of it, and changes
 /// the links of yet another. Nobody has the store open.
 fn damage(store: &Path, (name, nameless, lost, linked): (&str, u64, u64, u64)) {
-    let database = Database::open(store).expect("a store");
-    let txn = database.begin_write().expect("free");
-    let mut table = txn.open_table(TABLE).expect("there");
-    let pairs: Vec<(Vec<u8>, Vec<u8>)> = table
-        .iter()
-        .expect("readable")
-        .map(|pair| pair.expect("readable"))
-        .map(|(key, value)| (key.value().to_vec(), value.value().to_vec()))
-        .collect();
+    let engine = meta::Engine::open_redb(store).expect("a store");
+    let pairs = engine.pairs().expect("readable");
     let of = |inode: u64| {
         let is_it = |(key, _): &&(Vec<u8>, Vec<u8>)| key[0] == INODE && key[5..13] == inode.to_be_bytes();
         &pairs.iter().find(is_it).expect("the file").0
@@ -57,16 +47,13 @@ fn damage(store: &Path, (name, nameless, lost, linked): (&str, u64, u64, u64)) {
     };
     let damaged: Vec<&Vec<u8>> = pairs.iter().filter(is_damaged).map(|(key, _)| key).collect();
     assert_eq!(damaged.len(), 5);
-    for key in damaged.into_iter().chain([of(lost)]) {
-        table.remove(key.as_slice()).expect("there");
-    }
-    let key = of(linked);
-    let mut value = table.get(key.as_slice()).expect("readable").expect("there").value().to_vec();
+    let value_of = |wanted: &Vec<u8>| pairs.iter().find(|(key, _)| key == wanted).expect("there").1.clone();
+    let mut value = value_of(of(linked));
     // After the version, the kind and the mode come the links.
     value[6] = 77;
-    table.insert(key.as_slice(), value.as_slice()).expect("there");
-    drop(table);
-    txn.commit().expect("room");
+    let gone = damaged.into_iter().chain([of(lost)]).map(|key| (key.clone(), None));
+    let writes: Vec<_> = gone.chain([(of(linked).clone(), Some(value))]).collect();
+    engine.damage(&writes).expect("room");
 }
 
 fn used_by(brick: &serde_json::Value) -> u64 {

@@ -239,12 +239,12 @@ fn what_programs_did_meanwhile_is_not_undone() {
                 let key = keys::purge(small.tree.volume, ObjectId(small.file.0));
                 damage(&mut small.tree, &key, Some(to_value(&[0u8; 0])));
             },
-            |small| drop(small.tree.truncate(small.file, 0).expect("there")),
+            |small| assert!(small.tree.truncate(small.file, 0).is_ok()),
         ),
         (
             "no-name",
             |small| lose_name(&mut small.tree, small.directory, "s"),
-            |small| drop(small.tree.link(small.link, ROOT, "again").expect("free")),
+            |small| assert!(small.tree.link(small.link, ROOT, "again").is_ok()),
         ),
     ];
     for (word, harm, change) in harm {

@@ -17,7 +17,7 @@ pub(super) fn number(value: &[u8]) -> u64 {
 }
 
 /// A key and its value.
-pub(crate) type KeyValue = (Vec<u8>, Vec<u8>);
+pub type KeyValue = (Vec<u8>, Vec<u8>);
 
 /// Where committed state lies. Clones share it.
 #[derive(Clone)]
@@ -135,6 +135,21 @@ impl Engine {
                 Ok(())
             }
         }
+    }
+
+    /// All keys and values, for tests.
+    pub fn pairs(&self) -> Result<Vec<KeyValue>, EngineError> {
+        let mut pairs = Vec::new();
+        self.reader()?.range(&[], &[0xff], &mut |key, value| {
+            pairs.push((key.to_vec(), value.to_vec()));
+            true
+        })?;
+        Ok(pairs)
+    }
+
+    /// Damages a store that no server has open, for tests: replaces values, or removes them, behind everybody's back.
+    pub fn damage(&self, writes: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<(), EngineError> {
+        self.commit(writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref())))
     }
 
     /// A view that later commits do not change.

@@ -26,13 +26,13 @@ mod redb;
 mod store;
 mod txn;
 
-pub use engine::Engine;
+pub use engine::{Engine, KeyValue};
 pub use error::EngineError;
 pub use journal::JournalError;
 pub use memory::MemoryEngine;
 pub use redb::RedbEngine;
 
-pub(crate) use engine::{KeyValue, Reader, Writes};
+pub(crate) use engine::{Reader, Writes};
 pub(crate) use journal::{Journal, unpacked};
 pub(crate) use record::{EncodedRecord, packed};
 pub(crate) use store::{Store, writes_of};
