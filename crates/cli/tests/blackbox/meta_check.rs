@@ -128,6 +128,8 @@ fn damaged_names_are_found_and_repaired() {
 
     // Nobody knows of the lost file any more, and its bytes are still there.
     let used = || fixture.status()["bricks"].as_array().expect("bricks").iter().map(used_by).sum::<u64>();
+    // Bricks tell it with their next heartbeat.
+    assert!(wait_for(SOON, || used() > BIG as u64), "{} bytes", used());
     let before = used();
     let ran = fixture.shoal(&["meta", "check", "--bricks"]);
     ran.refused(&["1 fault in the metadata"]);
