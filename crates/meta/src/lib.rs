@@ -59,5 +59,10 @@ pub use kv::Engine;
 pub use replicas::{Server, ServerOptions};
 pub use service::{Ended, MetaOptions, Service};
 
+/// Ids are counted one by one, and stay below this: a larger one is damage. (An object's number must be below 2^60.)
+const IDS_END: u64 = 1 << 59;
+/// So are cookies.
+const COOKIES_END: u64 = 1 << 62;
+
 /// Default memory budget of the service, in bytes.
 pub const MEMORY_BUDGET_DEFAULT: u64 = 256 << 20;

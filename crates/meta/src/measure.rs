@@ -140,7 +140,7 @@ pub fn growth(
         load = Load::reopen(world, engine.clone(), clock)?;
         let start = clock().0 - before.0;
         let before = clock();
-        let checked = check::check(&mut engine.snapshot()?, 8 << 30, 0, &check::Held::new(), &mut |_| {});
+        let checked = check::check(&mut engine.snapshot()?, 8 << 30, 0, None, &mut |_| {});
         let is_well = checked.is_ok_and(|checked| checked.found.is_empty() && checked.inodes > count as u64);
         if !is_well {
             return Err("the check finds faults".into());

@@ -186,7 +186,10 @@ impl Fault {
     /// What a repair does, in words.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Fault::NameWithoutInode { .. } | Fault::NameWithoutDirectory { .. } => "the name is removed",
+            Fault::NameWithoutInode { .. } => {
+                "with --bricks the name is removed, if no brick has bytes without a file: they may be this one's"
+            }
+            Fault::NameWithoutDirectory { .. } => "the name is removed",
             Fault::SecondName { .. } => "this name is removed",
             Fault::Loop { .. } | Fault::NoName { .. } => {
                 "it gets a name in lost+found, but not in a disk's volume"
@@ -199,7 +202,9 @@ impl Fault {
             Fault::NamedOrphan { .. } => "it is kept as what it is",
             Fault::OrphanWithoutInode { .. } => "it is forgotten",
             Fault::Purged { .. } => "they are not purged; what is purged already is lost",
-            Fault::Unowned { .. } => "its bytes are purged",
+            Fault::Unowned { .. } => {
+                "its bytes are purged, if no name has lost its inode: they may be that one's"
+            }
             Fault::Ids { .. } => "these ids are not given again",
             Fault::SharedObject { .. } => {
                 "copy both files, then remove both: what is purged for one is gone for the other"

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use types::{InodeId, ObjectId};
 
+use super::names::hash_of;
 use crate::records::Inode;
 
 /// What is known of an inode, and what was found of it.
@@ -140,5 +141,28 @@ impl Inodes {
     /// Where a directory is among the directories.
     pub(super) fn find_directory(&self, inode: InodeId) -> Option<usize> {
         self.directory_of(self.find(inode)?)
+    }
+
+    /// Whether an inode should have a name that was not found: its only one, or one of a file's.
+    pub(super) fn is_nameless(&self, row: usize) -> bool {
+        let is_directory = self.directory_of(row).is_some();
+        let row = &self.rows[row];
+        let missing = if is_directory { row.names == 0 } else { row.names < row.links.max(1) };
+        missing && !row.is_orphan && !row.is_unreadable && row.inode != InodeId::ROOT
+    }
+
+    /// A name comes back that is still listed in a directory.
+    pub(super) fn give_name(&mut self, row: usize, home: usize, name: &[u8], cookie: u64) {
+        self.rows[row].names += 1;
+        let inode = self.rows[row].inode;
+        let child = self.directory_of(row);
+        if let Some(child) = child {
+            self.directories[child].found_in = self.directories[home].inode;
+        }
+        let home = &mut self.directories[home];
+        home.entries += 1;
+        home.directories += u32::from(child.is_some());
+        home.last_cookie = home.last_cookie.max(cookie);
+        home.names_sum = home.names_sum.wrapping_add(hash_of(name, inode, cookie));
     }
 }

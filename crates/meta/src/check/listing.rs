@@ -12,6 +12,7 @@ use super::names::{Names, hash_of};
 use super::pairs::{Pairs, value_of};
 use super::volume::{removal, unchanged};
 use super::whole::{Checked, nothing};
+use crate::COOKIES_END;
 use crate::keys::{self, NameKey};
 use crate::records::{Entry, Inode, Listed, from_value, to_value};
 use crate::tree::check_name;
@@ -175,8 +176,9 @@ impl Names<'_> {
         for Unlisted { name, entry, value } in unlisted {
             let home = &mut inodes.directories[at];
             let (mut patches, mut cookie, mut expected) = (Vec::new(), entry.cookie, None);
-            if taken.contains(&cookie) {
-                home.last_cookie = home.last_cookie.max(home.cookie_next.saturating_sub(1)) + 1;
+            if taken.contains(&cookie) || cookie >= COOKIES_END {
+                let next = Some(home.cookie_next).filter(|next| *next <= COOKIES_END);
+                home.last_cookie = home.last_cookie.max(next.unwrap_or(0).saturating_sub(1)) + 1;
                 cookie = home.last_cookie;
                 // Nothing else gets this cookie.
                 patches.extend(own.with_cookies_after(cookie));
@@ -214,13 +216,10 @@ impl Names<'_> {
         let (volume, directory) = (self.about.id, inodes.directories[at].inode);
         let key = keys::listed(volume, directory, cookie);
         let Listed { inode, name } = listed;
-        let is_nameless = |at: &usize| {
-            let row = &inodes.rows[*at];
-            row.names == 0 && !row.is_orphan && !row.is_unreadable && row.inode != InodeId::ROOT
-        };
         let entry_key = keys::entry(volume, directory, &name);
-        let nameless = inodes.find(inode).filter(is_nameless).filter(|_| check_name(&name).is_ok());
-        let Some(row) = nameless.filter(|_| directory != inode) else {
+        let is_name = check_name(&name).is_ok() && directory != inode && cookie < COOKIES_END;
+        let nameless = inodes.find(inode).filter(|row| is_name && inodes.is_nameless(*row));
+        let Some(row) = nameless else {
             let repair = MetaRepair { patches: vec![removal(&key, &value)], ..nothing() };
             checked.add(Some(self.about.name), Fault::ListedOnly { directory, name }, Some(repair));
             return Ok(());
@@ -230,15 +229,7 @@ impl Names<'_> {
             checked.add(Some(self.about.name), Fault::ListedOnly { directory, name }, Some(repair));
             return Ok(());
         }
-        inodes.rows[row].names = 1;
-        let child = inodes.directory_of(row);
-        if let Some(child) = child {
-            inodes.directories[child].found_in = directory;
-        }
-        let home = &mut inodes.directories[at];
-        home.entries += 1;
-        home.directories += u32::from(child.is_some());
-        home.last_cookie = home.last_cookie.max(cookie);
+        inodes.give_name(row, at, &name, cookie);
         let entry =
             MetaPatch { key: entry_key, expected: None, value: Some(to_value(&Entry { inode, cookie })) };
         let still = [unchanged(pairs, key)?, unchanged(pairs, keys::inode(volume, inode))?];

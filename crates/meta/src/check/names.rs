@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use types::InodeId;
-use types::messages::replica::MetaRepair;
+use types::messages::replica::{MetaPatch, MetaRepair};
 
 use super::fault::Fault;
 use super::inodes::Inodes;
@@ -12,7 +12,8 @@ use super::pairs::{Pairs, value_of};
 use super::volume::{About, removal, unchanged};
 use super::whole::{Checked, FAULTS_MAX, nothing};
 use crate::keys::{self, NameKey};
-use crate::records::{Entry, Listed, from_value};
+use crate::records::{Entry, Listed, from_value, to_value};
+use crate::{COOKIES_END, IDS_END};
 
 /// A name that is to go.
 struct Bad {
@@ -103,7 +104,7 @@ impl<'a> Names<'a> {
                 first.is_none()
             })?;
             let Some((volume, directory)) = first else { break };
-            if inodes.find(InodeId(directory)).is_none() {
+            if directory < IDS_END && inodes.find(InodeId(directory)).is_none() {
                 lost.insert(InodeId(directory));
             }
             let Some(next) = directory.checked_add(1) else { break };
@@ -197,6 +198,7 @@ impl<'a> Names<'a> {
     pub(super) fn remove_bad<P: Pairs>(
         &mut self,
         pairs: &mut P,
+        inodes: &mut Inodes,
         checked: &mut Checked,
     ) -> Result<(), P::Error> {
         let volume = self.about.id;
@@ -210,8 +212,26 @@ impl<'a> Names<'a> {
                 patches.push(unchanged(pairs, keys::inode(volume, missing))?);
             }
             let listed_key = keys::listed(volume, directory, entry.cookie);
-            if let Some(value) = value_of(pairs, &listed_key)?
-                && from_value::<Listed>(&value).is_ok_and(|listed| listed.name == name)
+            let listed = value_of(pairs, &listed_key)?;
+            let found = listed.as_ref().and_then(|value| from_value::<Listed>(value).ok());
+            let found = found.filter(|listed| listed.name == name);
+            if why == Why::NoInode
+                && let Some(row) = found.as_ref().and_then(|listed| inodes.find(listed.inode))
+                && let Some(home) = inodes.find_directory(directory)
+                && inodes.is_nameless(row)
+            {
+                // What is listed is right.
+                let inode = inodes.rows[row].inode;
+                inodes.give_name(row, home, &name, entry.cookie);
+                let right = to_value(&Entry { inode, cookie: entry.cookie });
+                let entry = MetaPatch { key, expected: Some(value), value: Some(right) };
+                let still = [unchanged(pairs, listed_key)?, unchanged(pairs, keys::inode(volume, inode))?];
+                let patches = std::iter::once(entry).chain(still).collect();
+                let fault = Fault::NameLost { directory, name, inode };
+                checked.add(Some(self.about.name), fault, Some(MetaRepair { patches, ..nothing() }));
+                continue;
+            }
+            if let Some(value) = listed.filter(|_| found.is_some())
                 && self.gone.insert((directory, entry.cookie))
             {
                 patches.push(removal(&listed_key, &value));
@@ -253,7 +273,9 @@ fn count(inodes: &mut Inodes, directory: InodeId, name: &[u8], entry: &Entry) ->
     let home = &mut inodes.directories[home];
     home.entries += 1;
     home.directories += u32::from(child.is_some());
-    home.last_cookie = home.last_cookie.max(entry.cookie);
+    if entry.cookie < COOKIES_END {
+        home.last_cookie = home.last_cookie.max(entry.cookie);
+    }
     home.names_sum = home.names_sum.wrapping_add(hash_of(name, entry.inode, entry.cookie));
     Ok(())
 }

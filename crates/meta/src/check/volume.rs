@@ -14,8 +14,8 @@ use super::inodes::Inodes;
 use super::names::Names;
 use super::pairs::{CheckError, Pairs, value_of};
 use super::whole::{Checked, FAULTS_MAX, nothing};
-use crate::keys;
-use crate::records::{Inode, from_value, to_value};
+use crate::records::{COOKIE_FIRST, Inode, from_value, to_value};
+use crate::{COOKIES_END, IDS_END, keys};
 
 /// What a check of a volume needs to know.
 pub(super) struct About<'a> {
@@ -25,14 +25,11 @@ pub(super) struct About<'a> {
     pub(super) memory: usize,
     /// The time of repairs, in nanoseconds since 1970.
     pub(super) now: i64,
-    /// Objects that bricks hold, in order.
-    pub(super) held: &'a [ObjectId],
+    /// Objects that bricks hold, in order; `None` if they were not asked.
+    pub(super) held: Option<&'a [ObjectId]>,
     /// It is a disk: it has one file, and nobody changes its names.
     pub(super) is_disk: bool,
 }
-
-/// Ids are below this. A key with another one is damaged.
-const IDS_END: u64 = 1 << 60;
 
 /// Checks a volume. Returns the last id in use in it.
 pub(super) fn check<P: Pairs>(
@@ -45,7 +42,7 @@ pub(super) fn check<P: Pairs>(
     let mut names = Names::new(about);
     names.read(pairs, &mut inodes, checked)?;
     names.settle_directories(pairs, &mut inodes)?;
-    names.remove_bad(pairs, checked)?;
+    names.remove_bad(pairs, &mut inodes, checked)?;
     names.compare_listing(pairs, &mut inodes, checked)?;
     check_inodes(pairs, about, &inodes, checked)?;
     checked.inodes += inodes.rows.len() as u64;
@@ -53,8 +50,10 @@ pub(super) fn check<P: Pairs>(
     let last_purge = check_objects(pairs, about, &mut inodes, checked)?;
     check_count(pairs, about, &inodes, checked)?;
     let last_inode = inodes.rows.last().map_or(0, |row| row.inode.0);
-    let objects = inodes.objects.iter().map(|(object, _)| object.number());
-    Ok(objects.fold(last_inode.max(last_purge), u64::max))
+    let objects =
+        inodes.objects.iter().map(|(object, _)| *object).chain(about.held.into_iter().flatten().copied());
+    let numbers = objects.map(ObjectId::number).filter(|number| *number < IDS_END);
+    Ok(numbers.fold(last_inode.max(last_purge), u64::max))
 }
 
 fn read_inodes<P: Pairs>(
@@ -65,7 +64,8 @@ fn read_inodes<P: Pairs>(
     let (prefix, mut inodes) = (keys::all::inodes(about.id), Inodes::default());
     pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
         let id = keys::volume_and_number(key).map(|(_, id)| id).filter(|id| *id < IDS_END);
-        let (Some(id), inode) = (id, from_value::<Inode>(value).ok()) else {
+        let inode = from_value::<Inode>(value).ok().filter(|inode| inode.object.number() < IDS_END);
+        let (Some(id), inode) = (id, inode) else {
             checked.add(Some(about.name), Fault::Unreadable { key: key.to_vec() }, None);
             return true;
         };
@@ -149,6 +149,7 @@ fn check_inodes<P: Pairs>(
                     || found.size != found.entries
                     || found.parent != parent
                     || found.cookie_next <= found.last_cookie
+                    || found.cookie_next > COOKIES_END
             }
         };
         if differs && let Some((patch, differences)) = corrected(pairs, about, inodes, at)? {
@@ -214,8 +215,9 @@ fn corrected<P: Pairs>(
         Some(found) => {
             inode.links = note("links", inode.links.into(), (2 + found.directories).into()) as u32;
             inode.size = note("names", inode.size, found.entries);
-            inode.cookie_next =
-                note("next cookie", inode.cookie_next, inode.cookie_next.max(found.last_cookie + 1));
+            let next = Some(inode.cookie_next).filter(|next| *next <= COOKIES_END);
+            let next = next.unwrap_or(0).max(found.last_cookie + 1).max(COOKIE_FIRST);
+            inode.cookie_next = note("next cookie", inode.cookie_next, next);
             if row.inode == InodeId::ROOT {
                 inode.parent = InodeId(note("parent", inode.parent.0, InodeId::ROOT.0));
             } else if row.names > 0 {
@@ -244,7 +246,8 @@ fn check_objects<P: Pairs>(
         inodes.objects.get(at).filter(|(one, _)| *one == object).map(|(_, inode)| *inode)
     };
     // Both come in the order of their numbers.
-    let (mut held, mut unowned) = (about.held.iter().copied().peekable(), Vec::new());
+    let held = about.held.into_iter().flatten();
+    let (mut held, mut unowned) = (held.copied().peekable(), Vec::new());
     let has_owner = |object: &ObjectId| owner(*object).is_some();
     let (mut purged, mut last) = (Vec::new(), 0);
     let prefix = keys::all::purges_of(about.id);
@@ -259,7 +262,7 @@ fn check_objects<P: Pairs>(
         if let Some(inode) = owner(object).filter(|_| purged.len() < FAULTS_MAX) {
             purged.push((inode, object, removal(key, value)));
         }
-        last = last.max(object.number());
+        last = last.max(if object.number() < IDS_END { object.number() } else { 0 });
         true
     })?;
     for (inode, object, removal) in purged {

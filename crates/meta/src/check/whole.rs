@@ -8,8 +8,8 @@ use types::{ObjectId, VolumeId};
 use super::fault::{Fault, Found};
 use super::pairs::{CheckError, Pairs, value_of};
 use super::volume;
-use crate::keys;
 use crate::records::{VolumeRecord, from_value};
+use crate::{IDS_END, keys};
 
 /// Most faults that one check finds. What else is wrong, the next one finds.
 pub const FAULTS_MAX: usize = 100_000;
@@ -63,7 +63,7 @@ pub fn check<P: Pairs>(
     pairs: &mut P,
     memory: usize,
     now: i64,
-    held: &Held,
+    held: Option<&Held>,
     read: &mut dyn FnMut(u64),
 ) -> Result<Checked, CheckError<P::Error>> {
     let mut checked = Checked::default();
@@ -73,9 +73,13 @@ pub fn check<P: Pairs>(
     }
     let mut counted = Counted { pairs, keys: 0, read };
     let mut last_id = 0;
-    for (id, volume) in volumes.iter().filter(|(_, volume)| !volume.deleted) {
+    for (id, volume) in &volumes {
+        if volume.deleted {
+            last_id = last_id.max(last_id_of_deleted(counted.pairs, *id)?);
+            continue;
+        }
         checked.volumes += 1;
-        let held = held.get(id).map_or(&[][..], Vec::as_slice);
+        let held = held.map(|held| held.get(id).map_or(&[][..], Vec::as_slice));
         let is_disk = volume.block.is_some();
         let about = volume::About { id: *id, name: &volume.name, memory, now, held, is_disk };
         let (first, unreadable) = (checked.found.len(), checked.unreadable);
@@ -84,14 +88,46 @@ pub fn check<P: Pairs>(
             // What cannot be read may have any of the names, links and objects that are missing elsewhere.
             checked.found[first..].iter_mut().for_each(|found| found.repair = None);
         }
+        keep_evidence(&mut checked.found[first..], held.is_some());
     }
     let stored = value_of(pairs, &keys::id_counter())?;
     let stored = stored.and_then(|value| from_value::<u64>(&value).ok()).unwrap_or(0);
     if last_id > stored.max(types::InodeId::ROOT.0) {
         let repair = MetaRepair { ids_up_to: last_id, ..nothing() };
-        checked.add(None, Fault::Ids { stored, found: last_id }, Some(repair));
+        let fault = Fault::Ids { stored, found: last_id };
+        // The first of all: a repair may take a new id.
+        checked.found.insert(0, Found { volume: None, fault, repair: Some(repair) });
     }
     Ok(checked)
+}
+
+/// Names whose inodes are lost may be those of the bytes that no file has: then neither goes. Without the bricks' answers nobody
+/// knows whether there are such bytes.
+fn keep_evidence(found: &mut [Found], has_asked_bricks: bool) {
+    let is_nameless_byte = |found: &Found| matches!(found.fault, Fault::Unowned { .. });
+    let leads_nowhere = |found: &Found| matches!(found.fault, Fault::NameWithoutInode { .. });
+    let has_names = found.iter().any(leads_nowhere);
+    if has_asked_bricks && !(has_names && found.iter().any(is_nameless_byte)) {
+        return;
+    }
+    let is_evidence = |found: &&mut Found| {
+        leads_nowhere(found)
+            || has_names && (is_nameless_byte(found) || matches!(found.fault, Fault::Inodes { .. }))
+    };
+    found.iter_mut().filter(is_evidence).for_each(|found| found.repair = None);
+}
+
+/// The last id in use in a volume that is being removed.
+fn last_id_of_deleted<P: Pairs>(pairs: &mut P, volume: VolumeId) -> Result<u64, P::Error> {
+    let mut last = 0;
+    for prefix in [keys::all::inodes(volume), keys::all::purges_of(volume)] {
+        pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, _| {
+            let number = keys::last_u64(key).map_or(0, |number| ObjectId(number).number());
+            last = last.max(if number < IDS_END { number } else { 0 });
+            true
+        })?;
+    }
+    Ok(last)
 }
 
 /// Counts what is read.

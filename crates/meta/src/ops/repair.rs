@@ -5,6 +5,7 @@ use types::messages::names::{FileKind, Owner};
 use types::messages::replica::{Adopt, MetaPatch, MetaRepair, MetaRepaired, PurgeObject};
 use types::{InodeId, ObjectId, Refusal, VolumeId};
 
+use crate::IDS_END;
 use crate::keys::{self, NameKey};
 use crate::kv::Txn;
 use crate::records::{Entry, Inode, Listed, from_value};
@@ -17,8 +18,6 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 /// Most values that a repair replaces, and most bytes of one of them. A repair must fit into one record.
 const PATCHES_MAX: usize = 8;
 const VALUE_MAX: usize = 16 << 10;
-/// Ids are below this.
-const IDS_END: u64 = 1 << 60;
 
 /// Makes all of a repair, or nothing if a value is another one than the check has seen.
 pub(crate) fn repair(txn: &mut Txn<'_>, request: &MetaRepair) -> Result<MetaRepaired, Refusal> {
@@ -89,6 +88,7 @@ fn check_patch(patch: &MetaPatch) -> Result<(), Refusal> {
     let value = patch.value.as_deref();
     let is_readable = match (keys::name_key(&patch.key), value) {
         (None, _) => false,
+        (Some(NameKey::Inode((_, inode))), Some(_)) if inode.0 >= IDS_END => false,
         (Some(NameKey::Entry(_, name)), _) if name.len() > NAME_MAX => false,
         (_, Some(value)) if value.len() > VALUE_MAX => false,
         (_, None) => true,
@@ -148,6 +148,10 @@ fn make_directory(
     now: i64,
 ) -> Result<Directory, Refusal> {
     let id = InodeId(txn.new_id()?);
+    if txn.has(&keys::inode(root.place.0, id))? {
+        // The counter of ids is damaged; that is to be repaired first.
+        return Err(Refusal::Exists);
+    }
     let mut inode = Inode::new(FileKind::Directory, &Owner { uid: 0, gid: 0, mode: 0o700 }, now);
     inode.parent = InodeId::ROOT;
     root.inode.links += 1;

@@ -28,8 +28,8 @@ bytes of this machine's memory for each file, and 140 for each directory. Says n
 `shoal volume verify`. With --bricks, it also asks the bricks what they hold, and finds what no file has.
 
 With --repair, each fault is repaired that can be repaired without losing a file: a name comes back if it is still listed,
-and what has lost its name gets one in `lost+found` in the root of its volume. A fault in something that has changed since it was read is left, and looked at
-again. The exit code is 1 if anything is left wrong.
+and what has lost its name gets one in `lost+found` in the root of its volume (but not a disk). A fault in something that
+has changed since it was read is left, and looked at again. The exit code is 1 if anything is left wrong.
 
 Examples:
   shoal meta check
@@ -113,11 +113,12 @@ impl Look<'_> {
             bar.finish_and_clear();
         }
         let memory = memory.saturating_sub(held.bytes());
+        let by_volume = self.args.bricks.then_some(&held.by_volume);
         let bar = self.output.spinner("reading the metadata");
         for _ in 0..RESTARTS {
             let mut scan = StoreScan::begin(self.remote);
             let told = |keys: u64| bar.set_message(format!("reading the metadata: {keys} keys"));
-            match check(&mut scan, memory, now(), &held.by_volume, &mut { told }) {
+            match check(&mut scan, memory, now(), by_volume, &mut { told }) {
                 Ok(mut checked) => {
                     held.confirm(self.remote, &mut checked.found)?;
                     bar.finish_and_clear();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ops::Bound;
 
-use meta::check::{Checked, Held, Pairs, check, unpacked_pairs};
+use meta::check::{Checked, Pairs, check, unpacked_pairs};
 use types::messages::replica::MetaScan;
 use types::messages::session::Role;
 use types::{Buf, Epoch};
@@ -47,8 +47,7 @@ pub(crate) async fn all_well(world: &World) -> Result<Checked, String> {
             Err(_) => world.sleep(PAUSE_US).await,
         }
     };
-    let checked =
-        check(&mut copy, MEMORY, 0, &Held::new(), &mut |_| {}).map_err(|error| error.to_string())?;
+    let checked = check(&mut copy, MEMORY, 0, None, &mut |_| {}).map_err(|error| error.to_string())?;
     match checked.found.first() {
         None => Ok(checked),
         Some(found) => Err(format!("the metadata has a fault: {}", found.fault)),
