@@ -34,6 +34,8 @@ enum Why {
 /// What is known of the names of a volume.
 pub(super) struct Names<'a> {
     pub(super) about: &'a About<'a>,
+    /// How many there are.
+    pub(super) count: u64,
     bad: Vec<Bad>,
     /// Where names are listed that are to go with their names.
     pub(super) gone: BTreeSet<(InodeId, u64)>,
@@ -48,7 +50,7 @@ pub(super) fn hash_of(name: &[u8], inode: InodeId, cookie: u64) -> u64 {
 
 impl<'a> Names<'a> {
     pub(super) fn new(about: &'a About<'a>) -> Names<'a> {
-        Names { about, bad: Vec::new(), gone: BTreeSet::new() }
+        Names { about, count: 0, bad: Vec::new(), gone: BTreeSet::new() }
     }
 
     fn is_full(&self) -> bool {
@@ -62,55 +64,48 @@ impl<'a> Names<'a> {
         inodes: &mut Inodes,
         checked: &mut Checked,
     ) -> Result<(), P::Error> {
-        let lost = self.lost_directories(pairs, inodes)?;
-        if !lost.is_empty() {
-            inodes.add_lost(&lost);
+        let mut lost = BTreeSet::new();
+        if inodes.find(InodeId::ROOT).is_none() {
+            lost.insert(InodeId::ROOT);
         }
+        self.read_once(pairs, inodes, &mut lost, |key| {
+            checked.add(Some(self.about.name), Fault::Unreadable { key: key.to_vec() }, None);
+        })?;
+        if !lost.is_empty() {
+            // They are directories, because there are names in them.
+            inodes.add_lost(&lost);
+            self.read_once(pairs, inodes, &mut BTreeSet::new(), |_| {})?;
+        }
+        Ok(())
+    }
+
+    /// Counts all names. Notes directories that do not exist, but have names in them.
+    fn read_once<P: Pairs>(
+        &mut self,
+        pairs: &mut P,
+        inodes: &mut Inodes,
+        lost: &mut BTreeSet<InodeId>,
+        mut is_unreadable: impl FnMut(&[u8]),
+    ) -> Result<(), P::Error> {
         let prefix = keys::all::entries(self.about.id);
+        (self.count, self.bad) = (0, Vec::new());
         pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
-            checked.names += 1;
+            self.count += 1;
             let (Some(NameKey::Entry((_, directory), name)), Ok(entry)) =
                 (keys::name_key(key), from_value(value))
             else {
-                checked.add(Some(self.about.name), Fault::Unreadable { key: key.to_vec() }, None);
+                is_unreadable(key);
                 return true;
             };
-            if let Err(why) = count(inodes, directory, &name, &entry)
-                && !self.is_full()
-            {
+            let Err(why) = count(inodes, directory, &name, &entry) else { return true };
+            let is_lost = directory.0 < IDS_END && inodes.find(directory).is_none();
+            if is_lost && lost.len() < FAULTS_MAX {
+                lost.insert(directory);
+            } else if !self.is_full() {
                 self.bad.push(Bad { directory, name, entry, why });
             }
             true
         })
-    }
-
-    /// Directories that do not exist, but have names in them; and the root, if it does not exist.
-    fn lost_directories<P: Pairs>(
-        &self,
-        pairs: &mut P,
-        inodes: &Inodes,
-    ) -> Result<BTreeSet<InodeId>, P::Error> {
-        let mut lost: BTreeSet<InodeId> = BTreeSet::new();
-        if inodes.find(InodeId::ROOT).is_none() {
-            lost.insert(InodeId::ROOT);
-        }
-        // From one directory to the next.
-        let prefix = keys::all::entries(self.about.id);
-        let (mut from, end) = (prefix.clone(), keys::after_all(&prefix));
-        while lost.len() < FAULTS_MAX {
-            let mut first = None;
-            pairs.range(&from, &end, &mut |key, _| {
-                first = keys::volume_and_number(key);
-                first.is_none()
-            })?;
-            let Some((volume, directory)) = first else { break };
-            if directory < IDS_END && inodes.find(InodeId(directory)).is_none() {
-                lost.insert(InodeId(directory));
-            }
-            let Some(next) = directory.checked_add(1) else { break };
-            from = keys::entry(volume, InodeId(next), b"");
-        }
-        Ok(lost)
     }
 
     /// Lets each directory have one name, in one place under the root.
@@ -154,6 +149,7 @@ impl<'a> Names<'a> {
         several: &BTreeSet<InodeId>,
     ) -> Result<(), P::Error> {
         let mut names: BTreeMap<InodeId, Vec<(InodeId, Vec<u8>, Entry)>> = BTreeMap::new();
+        let mut count = 0;
         let prefix = keys::all::entries(self.about.id);
         pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
             if let (Some(NameKey::Entry((_, directory), name)), Ok(entry)) =
@@ -162,8 +158,9 @@ impl<'a> Names<'a> {
                 && inodes.find_directory(directory).is_some()
             {
                 names.entry(entry.inode).or_default().push((directory, name, entry));
+                count += 1;
             }
-            names.len() <= FAULTS_MAX
+            count <= FAULTS_MAX
         })?;
         for (inode, names) in names {
             let Some(at) = inodes.find_directory(inode) else { continue };

@@ -41,6 +41,7 @@ pub(super) fn check<P: Pairs>(
     read_orphans(pairs, about, &mut inodes, checked)?;
     let mut names = Names::new(about);
     names.read(pairs, &mut inodes, checked)?;
+    checked.names += names.count;
     names.settle_directories(pairs, &mut inodes)?;
     names.remove_bad(pairs, &mut inodes, checked)?;
     names.compare_listing(pairs, &mut inodes, checked)?;

@@ -17,7 +17,7 @@ pub const FAULTS_MAX: usize = 100_000;
 /// What a check has seen.
 #[derive(Clone, Default, Debug)]
 pub struct Checked {
-    /// Volumes, inodes of all kinds, directories, names, and objects that wait to be purged.
+    /// Volumes that are in use.
     pub volumes: u64,
     /// Inodes of all kinds.
     pub inodes: u64,

@@ -1,6 +1,7 @@
 //! A leader sends others what they lack: signs of life, records, and the whole store.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use types::checksum::crc;
 use types::messages::replica::*;
@@ -10,7 +11,7 @@ use world::CallError;
 use super::leader::Leading;
 use super::{APPEND_US, BEAT_US, CALL_US, RETRY_US};
 use crate::keys;
-use crate::kv::{EngineError, Writes, packed};
+use crate::kv::{EngineError, packed};
 use crate::records::from_value;
 
 /// About how many bytes a part of the whole store has.
@@ -79,21 +80,16 @@ impl Leading {
 
     /// Sends the whole store as the engine has it. Returns the record with which it ends.
     async fn install(&self, to: &MetaMember) -> Result<u64, FeedError> {
-        let reader = self.engine.snapshot()?;
+        let reader = Arc::new(self.engine.snapshot()?);
         let number = reader.get(&keys::applied(), from_value::<u64>)?.and_then(Result::ok).unwrap_or(0);
         tracing::info!(to = to.address, record = number, "sends the whole metadata store");
         let (mut from, mut part) = (Vec::new(), 0);
         loop {
-            let (mut pairs, mut bytes, mut last_key) = (Writes::new(), 0, None);
-            reader.range(&from, &[0xff], &mut |key, value| {
-                if key != keys::applied() {
-                    bytes += key.len() + value.len();
-                    pairs.insert(key.to_vec(), Some(value.to_vec()));
-                }
-                last_key = Some(key.to_vec());
-                bytes < PART
-            })?;
-            let is_last = bytes < PART;
+            let of = Arc::clone(&reader);
+            // The disk may be slow.
+            let (mut pairs, is_last) = self.world.off_thread(move || of.part(&from, PART)).await?;
+            let last_key = pairs.keys().next_back().cloned();
+            pairs.remove(&keys::applied());
             let payload = packed(&pairs);
             let (to_id, term, leader, sum) = (to.id, self.term, self.me.clone(), crc(&payload));
             let install = Install { to: to_id, term, leader, number, part, is_last, sum };

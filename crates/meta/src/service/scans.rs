@@ -5,7 +5,7 @@
 //! long after the last request.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use types::Refusal;
 use types::checksum::crc;
@@ -27,7 +27,7 @@ const SCANS_MAX: usize = 4;
 const UNUSED_US: u64 = 60_000_000;
 
 struct Scan {
-    reader: Rc<Reader>,
+    reader: Arc<Reader>,
     /// The last record that it has.
     record: u64,
     used_us: u64,
@@ -46,14 +46,14 @@ impl Scans {
             let oldest = self.scans.iter().min_by_key(|(_, scan)| scan.used_us).map(|(number, _)| *number);
             oldest.and_then(|number| self.scans.remove(&number));
         }
-        self.scans.insert(number, Scan { reader: Rc::new(reader), record, used_us: now });
+        self.scans.insert(number, Scan { reader: Arc::new(reader), record, used_us: now });
         number
     }
 
-    fn get(&mut self, number: u64, now: u64) -> Option<(Rc<Reader>, u64)> {
+    fn get(&mut self, number: u64, now: u64) -> Option<(Arc<Reader>, u64)> {
         let scan = self.scans.get_mut(&number)?;
         scan.used_us = now;
-        Some((Rc::clone(&scan.reader), scan.record))
+        Some((Arc::clone(&scan.reader), scan.record))
     }
 
     fn forget_unused(&mut self, now: u64) {
@@ -75,7 +75,10 @@ impl Shared {
         let found = self.scans.borrow_mut().get(number, now);
         let (reader, record) = found.ok_or(Refusal::Unknown)?;
         let bytes = request.bytes.min(PART_MAX) as usize;
-        let (pairs, is_last) = reader.part(&request.from, bytes).map_err(|error| {
+        // The disk may be slow.
+        let from = request.from.clone();
+        let part = self.world.off_thread(move || reader.part(&from, bytes)).await;
+        let (pairs, is_last) = part.map_err(|error| {
             tracing::error!(%error, "the metadata store cannot be read");
             Refusal::MetaFailed
         })?;

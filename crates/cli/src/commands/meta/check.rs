@@ -205,7 +205,7 @@ fn words(round: &Round, repaired: &[Found], repairs: bool) -> String {
         text += &format!("These are {FAULTS_MAX}; there may be more.\n");
     }
     text += &format!(
-        "{volumes} volumes, {inodes} inodes, {directories} of them directories, {names} names, {purges} objects to purge: "
+        "volumes {volumes}, inodes {inodes} (directories {directories}), names {names}, objects to purge {purges}: "
     );
     text + match round.checked.found.is_empty() {
         true => "all is well",
