@@ -201,6 +201,13 @@ fn read_ahead(dir: &Path) -> io::Result<()> {
     fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READ_AHEAD_KB.to_string())
 }
 
+/// What a thread of the session ended with. A thread that has taken a request at the moment of an unmount gets
+/// `ECONNABORTED`, and not the usual `ENODEV`, which the session knows as an end (`fuse_dev_do_read` in the kernel's
+/// `fs/fuse/dev.c`).
+fn ended(error: io::Error) -> io::Result<()> {
+    if error.raw_os_error() == Some(Errno::ECONNABORTED as i32) { Ok(()) } else { Err(error) }
+}
+
 impl FuseMount {
     /// A handle that ends the mount from another thread.
     pub fn stopper(&self) -> Stopper {
@@ -212,7 +219,7 @@ impl FuseMount {
     /// # Errors
     /// If something written did not become stable.
     pub fn wait(self) -> Result<(), FuseError> {
-        let served = self.session.join().map_err(FuseError::Thread);
+        let served = self.session.join().or_else(ended).map_err(FuseError::Thread);
         let world = World::real().map_err(FuseError::Machine)?;
         let left = world.block_on(self.mount.leave(&world)).map_err(FuseError::Unstable);
         if self.background.join().is_err() {
@@ -242,5 +249,17 @@ impl Stopper {
             Err(error) => tracing::error!("cannot make an io_uring to make the last bytes stable: {error}"),
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unmount_amid_a_request_is_an_end() {
+        assert!(ended(Errno::ECONNABORTED.into()).is_ok());
+        assert!(ended(Errno::EIO.into()).is_err());
+        assert!(ended(io::Error::other("Invalid request")).is_err());
     }
 }
