@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What one slow brick of six costs readers, with hedged reads and without.
 
-bench/spikes/slow_brick.py [SHOAL]: six bricks in RAM, code 4+2; nbdkit lends the disk of one of them, at first without a delay,
-then with one of 6 ms for each read, which is about twenty times what a small read takes here. fio reads a file of 256 MiB with
-O_DIRECT; io-cache and read-ahead are off. TURNS (3) turns of SECONDS (4); medians. Needs root, fio and nbdkit.
+bench/spikes/slow_brick.py [SHOAL]: six bricks, code 4+2; nbdkit lends their disks, which are in RAM. fio reads a file of 256 MiB
+with O_DIRECT; io-cache and read-ahead are off. The disks take USUAL (0) ms for each read, the slow one SLOW (6): without a delay
+a small read takes 0.3 ms here. `USUAL=1 SLOW=20` are disks as they are, with one of a twentieth of the speed.
+TURNS (3) turns of SECONDS (4); medians. Needs root, fio and nbdkit.
 """
 
 import json
@@ -17,15 +18,15 @@ from one_brick import META, ROOM, OneBrick, until
 BRICKS, MIB = 6, 256
 ROWS = [("random, 4 KiB", "randread", "4k", 1), ("random, 4 KiB", "randread", "4k", 8),
         ("random, 64 KiB", "randread", "64k", 1), ("in sequence, 1 MiB", "read", "1m", 1)]
-CASES = [("no brick is slow", 0, "auto"), ("one is slow, hedge=off", 6, "off"), ("one is slow", 6, "auto")]
+USUAL, SLOW = os.environ.get("USUAL", "0"), os.environ.get("SLOW", "6")
+CASES = [("no brick is slow", USUAL, "auto"), ("one is slow, hedge=off", SLOW, "off"), ("one is slow", SLOW, "auto")]
 TURNS, SECONDS = int(os.environ.get("TURNS", "3")), int(os.environ.get("SECONDS", "4"))
-SOCKET = str(ROOM / "nbd")
 
 
 class Six(OneBrick):
-    """Six bricks, of which the first has a disk with a delay for each read, in milliseconds."""
+    """Six bricks, of which the first has a disk with this delay for each read, in milliseconds."""
 
-    def __init__(self, shoal: str, delay: int):
+    def __init__(self, shoal: str, delay: str):
         super().__init__(shoal, "", [], [])
         self.delay = delay
 
@@ -33,15 +34,16 @@ class Six(OneBrick):
         access = ["--meta", META, "--key-file", str(ROOM / "meta" / "key")]
         self.daemon("meta", self.shoal, "meta", "--dir", str(ROOM / "meta"), "--listen", META, *access[2:])
         until("the metadata service answers", lambda: self.ask("status").returncode == 0)
-        with open(ROOM / "slow", "wb") as disk:
-            disk.truncate(1 << 30)
-        self.daemon("nbdkit", "nbdkit", "--foreground", "--unix", SOCKET, "--filter=delay", "file", str(ROOM / "slow"),
-                    f"rdelay={self.delay}ms")
-        until("nbdkit listens", (ROOM / "nbd").exists)
         for number in range(1, BRICKS + 1):
-            disk = [f"nbd+unix:///?socket={SOCKET}"] if number == 1 else [str(ROOM / f"disk{number}"), "--size", "1G"]
-            self.daemon(f"brick{number}", self.shoal, "brick", "--disk", *disk, "--format", "--id", str(number), "--node",
-                        str(number), "--listen", f"127.0.0.1:{29410 + number}", *access)
+            disk, socket = ROOM / f"disk{number}", ROOM / f"nbd{number}"
+            with open(disk, "wb") as file:
+                file.truncate(1 << 30)
+            delay = self.delay if number == 1 else USUAL
+            self.daemon(f"nbdkit{number}", "nbdkit", "--foreground", "--unix", str(socket), "--filter=delay", "file", str(disk),
+                        f"rdelay={delay}ms")
+            until("nbdkit listens", socket.exists)
+            self.daemon(f"brick{number}", self.shoal, "brick", "--disk", f"nbd+unix:///?socket={socket}", "--format", "--id",
+                        str(number), "--node", str(number), "--listen", f"127.0.0.1:{29410 + number}", *access)
         until("a volume can be made", lambda: self.ask("volume", "create", "main", "--code", "4+2").returncode == 0)
         self.daemon("mount", self.shoal, "mount", "main", str(self.mount_point), "--foreground", *access)
         until("the volume is mounted", self.mount_point.is_mount)

@@ -49,12 +49,9 @@ impl Report {
         all as f64 / 1e6 / self.seconds.max(1e-9)
     }
 
-    /// How equal the clients' shares are: 1 if all are the same, 1/n if one of n has everything (Jain, Chiu, Hawe,
-    /// 1984).
+    /// How equal the clients' shares are ([`pace::fairness`]).
     pub fn fairness(&self) -> f64 {
-        let sum: f64 = self.bytes.iter().map(|bytes| *bytes as f64).sum();
-        let squares: f64 = self.bytes.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
-        if squares == 0.0 { 1.0 } else { sum * sum / (self.bytes.len() as f64 * squares) }
+        pace::fairness(self.bytes.iter().map(|bytes| *bytes as f64))
     }
 
     /// The median of the clients' windows, in bytes.

@@ -231,6 +231,7 @@ fn window_document(window: &WindowReport) -> Value {
     json!({
         "bytes": window.bytes, "is_crowded": window.is_crowded, "cuts": window.cuts, "lost_packets": window.lost,
         "granted_bytes": window.granted, "free_bytes": window.free, "peers": peers::document(&window.peers),
+        "fairness": peers::fairness(&window.peers).map(|(index, _)| index),
     })
 }
 

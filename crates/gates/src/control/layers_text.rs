@@ -54,6 +54,8 @@ pub(crate) fn peer_line(peer: &PeerReport) -> String {
         ("timeouts", peer.timeouts),
         ("round_trip_us", peer.round_trip_us),
         ("least_us", peer.least_us),
+        ("credit_bytes", peer.credit_bytes),
+        ("credit_us", peer.credit_us),
     ];
     format!("peer {}{}\n", peer.address, named(&numbers))
 }
@@ -118,7 +120,7 @@ mod tests {
             PeerReport { address: "h:7401".to_owned(), bytes: 9, least_us: 80, ..PeerReport::default() };
         assert_eq!(
             peer_line(&peer),
-            "peer h:7401 bytes 9 lost_packets 0 timeouts 0 round_trip_us 0 least_us 80\n"
+            "peer h:7401 bytes 9 lost_packets 0 timeouts 0 round_trip_us 0 least_us 80 credit_bytes 0 credit_us 0\n"
         );
         let reason = Some("it is\ngone".to_owned());
         let cache = DiskCacheReport { state: "off", reason, hits: 5, ..DiskCacheReport::default() };

@@ -179,13 +179,6 @@ fn share((begin, end): Span, window: Span, record: u32) -> u64 {
     (f64::from(record) * (inside.as_secs_f64() / whole).min(1.0)).round() as u64
 }
 
-/// How equal some shares are: 1 if all are the same, 1/n if one of n has everything (Jain, Chiu, Hawe, 1984).
-pub fn jain(shares: &[u64]) -> f64 {
-    let sum: f64 = shares.iter().map(|share| *share as f64).sum();
-    let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
-    if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::readers::make_files;
@@ -201,13 +194,6 @@ mod tests {
         assert_eq!((count(90, 110), count(190, 290)), (500, 100));
         assert_eq!((count(0, 100), count(200, 300)), (0, 0));
         assert_eq!(count(0, 400), 250);
-    }
-
-    #[test]
-    fn fairness_is_between_one_nth_and_one() {
-        assert_eq!((jain(&[5, 5, 5, 5]), jain(&[8, 0, 0, 0])), (1.0, 0.25));
-        assert!((jain(&[3, 1]) - 0.8).abs() < 1e-9);
-        assert_eq!(jain(&[0, 0]), 1.0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::scale::{Scale, payload};
 use crate::document::{Fields, MB, parsed};
 use crate::error::Result;
-use crate::load::streams::{Way, jain};
+use crate::load::streams::Way;
 use crate::star::Control;
 
 /// A system that is measured.
@@ -140,7 +140,7 @@ impl Run {
 
     /// How equal the mounts' shares are (Jain).
     pub fn fairness(&self) -> f64 {
-        jain(&self.bytes)
+        pace::fairness(self.bytes.iter().map(|bytes| *bytes as f64))
     }
 
     fn to_json(&self) -> Value {

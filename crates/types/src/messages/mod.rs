@@ -45,6 +45,11 @@ records! {
         round_trip_us: u64,
         /// The least round trip, in microseconds.
         least_us: u64,
+        /// Bytes of messages that had to wait for credit.
+        credit_bytes: u64,
+        /// How long such messages were on their way, waiting included, in microseconds; those of one connection at the same time
+        /// count once.
+        credit_us: u64,
     }
     /// The receive window of a process, and what came through it since the start.
     #[derive(Default)]

@@ -44,7 +44,7 @@ pub(super) struct Announced {
     /// Nobody reads the connection.
     is_stopped: Cell<bool>,
     /// Counts what comes from the caller.
-    meter: Meter,
+    meter: Rc<Meter>,
     /// When a large request came last that was not announced, and how many that were are whole since.
     whole: Cell<Option<(u64, u32)>>,
 }
@@ -71,7 +71,7 @@ impl Announced {
         incoming: Rc<Incoming>,
         send_queue: Rc<SendQueue>,
         room: Rc<Room>,
-        meter: Meter,
+        meter: Rc<Meter>,
     ) -> Announced {
         let (requests, is_stopped) = (RefCell::default(), Cell::default());
         let sender = incoming.sender();
@@ -142,8 +142,9 @@ impl Announced {
         self.room.all().waits_no_longer(*order);
         self.room.waits_no_longer();
         coming.place.take(announcement.header.bulk as usize);
+        let announcement = announcement.clone();
         let arriving =
-            Arriving::of_request(&self.incoming, self.sender, announcement.clone(), &self.send_queue);
+            Arriving::of_request(&self.incoming, self.sender, announcement, &self.send_queue, &self.meter);
         if self.is_stopped.get() {
             arriving.pause();
         }
@@ -184,7 +185,7 @@ impl Announced {
             arriving.lost(lost);
         }
         self.meter.came(&piece);
-        let Some(whole) = arriving.take(piece, &self.send_queue)? else { return Ok(None) };
+        let Some(whole) = arriving.take(piece, &self.send_queue, &self.meter)? else { return Ok(None) };
         let gone = self.requests.borrow_mut().remove(&request);
         self.whole.set(self.whole.get().map(|(whole_us, done)| (whole_us, done.saturating_add(1))));
         Ok(gone.map(|coming| (whole, coming.place)))

@@ -38,7 +38,7 @@ use types::messages::{PeerReport, WindowReport};
 use types::wire::{self, DecodeError, Flags, Record};
 use types::{Buf, BufMut, ClusterId, Epoch};
 
-use super::meter::{Meter, PeerCounters};
+use super::meter::{Awaited, Meter, PeerCounters};
 use super::send_queue::SendQueue;
 use crate::{Frame, Losses, Notify, World};
 
@@ -248,8 +248,8 @@ impl Incoming {
     }
 
     /// Counts what comes through a connection from `address`.
-    pub(super) fn meter(&self, address: String, losses: Losses) -> Meter {
-        Meter::new(self.world.clone(), self.port.clone(), address, losses)
+    pub(super) fn meter(&self, address: String, losses: Losses) -> Rc<Meter> {
+        Rc::new(Meter::new(self.world.clone(), self.port.clone(), address, losses))
     }
 
     /// The other side of a new connection.
@@ -355,7 +355,7 @@ pub(super) struct Arriving {
     incoming: Rc<Incoming>,
     transfer: Transfer,
     /// The announcement, while pieces are missing.
-    announced: RefCell<Option<Frame>>,
+    announced: RefCell<Option<(Frame, Awaited)>>,
     pieces: RefCell<Vec<Buf>>,
     /// Bytes that have not come.
     left: Cell<usize>,
@@ -412,14 +412,20 @@ impl Arriving {
         sender: Sender,
         announcement: Frame,
         send_queue: &Rc<SendQueue>,
+        meter: &Rc<Meter>,
     ) -> Arriving {
         let (arriving, _) = Arriving::new(incoming, sender, 0);
-        arriving.expect(announcement, send_queue);
+        arriving.expect(announcement, send_queue, meter);
         arriving
     }
 
     /// Takes a frame of the answer, or a piece of the request. Returns the whole of it if nothing is missing.
-    pub(super) fn take(&self, frame: Frame, send_queue: &Rc<SendQueue>) -> Result<Option<Frame>, BadPiece> {
+    pub(super) fn take(
+        &self,
+        frame: Frame,
+        send_queue: &Rc<SendQueue>,
+        meter: &Rc<Meter>,
+    ) -> Result<Option<Frame>, BadPiece> {
         let (header, now) = (frame.header, self.incoming.world.now());
         let is_piece = header.kind == Piece::KIND;
         if is_piece && self.announced.borrow().is_none() {
@@ -436,7 +442,7 @@ impl Arriving {
                 return Err(BadPiece::Announcement(header.bulk as usize));
             }
             announced_bytes(&frame)?;
-            self.expect(frame, send_queue);
+            self.expect(frame, send_queue, meter);
             None
         } else {
             Some(frame)
@@ -446,14 +452,14 @@ impl Arriving {
     }
 
     /// From now on it wants to be granted what is announced.
-    fn expect(&self, announcement: Frame, send_queue: &Rc<SendQueue>) {
+    fn expect(&self, announcement: Frame, send_queue: &Rc<SendQueue>, meter: &Rc<Meter>) {
         let bytes = announcement.header.bulk as usize;
         let way = Way::of(&announcement, send_queue);
         self.incoming.ways.borrow_mut().insert(self.transfer, way);
         self.incoming.change(|receiver, port| receiver.announced(port, self.transfer, bytes));
         self.left.set(bytes);
         self.announced_us.set(self.incoming.world.now());
-        self.announced.replace(Some(announcement));
+        self.announced.replace(Some((announcement, meter.awaited())));
     }
 
     /// Nobody reads its pieces until [`Arriving::resume`].
@@ -478,7 +484,7 @@ impl Arriving {
         if self.left.get() > 0 {
             return Ok(None);
         }
-        let Some(mut whole) = self.announced.take() else { return Ok(None) };
+        let Some((mut whole, _)) = self.announced.take() else { return Ok(None) };
         let is_answer = whole.header.flags.is_reply();
         hit(if is_answer { CodeProbe::AnswerInPieces } else { CodeProbe::RequestInPieces });
         whole.payload = joined(std::mem::take(&mut *pieces));

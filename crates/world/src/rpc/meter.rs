@@ -1,6 +1,7 @@
 //! What comes from each other process or machine, for reports.
 
 use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -23,6 +24,9 @@ pub(super) struct PeerCounters {
     /// The round trip when it was asked for last, and the least one, in microseconds; 0 if it is not known.
     round_trip_us: AtomicU64,
     least_us: AtomicU64,
+    /// What came in pieces, and how long something did.
+    credit_bytes: AtomicU64,
+    credit_us: AtomicU64,
 }
 
 impl PeerCounters {
@@ -34,6 +38,8 @@ impl PeerCounters {
             timeouts: self.timeouts.load(Relaxed),
             round_trip_us: self.round_trip_us.load(Relaxed),
             least_us: self.least_us.load(Relaxed),
+            credit_bytes: self.credit_bytes.load(Relaxed),
+            credit_us: self.credit_us.load(Relaxed),
         }
     }
 
@@ -60,7 +66,12 @@ pub(super) struct Meter {
     asked_us: Cell<Option<u64>>,
     /// What the sender has said of the whole connection.
     said: Cell<Said>,
+    /// Messages that are announced and not whole, and since when there have been some.
+    announced: Cell<(u32, u64)>,
 }
+
+/// A message that is announced and not whole.
+pub(super) struct Awaited(Rc<Meter>);
 
 #[derive(Clone, Copy, Default)]
 struct Said {
@@ -71,8 +82,8 @@ struct Said {
 impl Meter {
     /// Of the connection with these losses, from `address`.
     pub(super) fn new(world: World, port: Arc<ReceivePort>, address: String, losses: Losses) -> Meter {
-        let (asked_us, said) = (Cell::default(), Cell::default());
-        Meter { world, port, address, losses, counters: OnceCell::new(), asked_us, said }
+        let (asked_us, said, announced) = (Cell::default(), Cell::default(), Cell::default());
+        Meter { world, port, address, losses, counters: OnceCell::new(), asked_us, said, announced }
     }
 
     fn counters(&self) -> Option<&PeerCounters> {
@@ -87,6 +98,9 @@ impl Meter {
         }
         let Some(counters) = self.counters() else { return };
         counters.bytes.fetch_add(bytes as u64, Relaxed);
+        if frame.header.kind == Piece::KIND {
+            counters.credit_bytes.fetch_add(bytes as u64, Relaxed);
+        }
         let now = self.world.now();
         if self.asked_us.get().is_none_or(|asked| now >= asked + ASK_US) {
             self.asked_us.set(Some(now));
@@ -118,6 +132,25 @@ impl Meter {
             && let Some(counters) = self.counters()
         {
             counters.timeouts.fetch_add(new.into(), Relaxed);
+        }
+    }
+    /// A message is announced, until what this returns is dropped.
+    pub(super) fn awaited(self: &Rc<Meter>) -> Awaited {
+        let (count, since_us) = self.announced.get();
+        self.announced.set((count + 1, if count == 0 { self.world.now() } else { since_us }));
+        Awaited(Rc::clone(self))
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        let meter = &self.0;
+        let (count, since_us) = meter.announced.get();
+        meter.announced.set((count - 1, since_us));
+        if count == 1
+            && let Some(counters) = meter.counters()
+        {
+            counters.credit_us.fetch_add(meter.world.now().saturating_sub(since_us), Relaxed);
         }
     }
 }

@@ -256,7 +256,7 @@ enum Stage {
 struct Open {
     send_queue: Rc<SendQueue>,
     requests: Requests,
-    meter: Meter,
+    meter: Rc<Meter>,
     cluster: ClusterId,
 }
 
@@ -614,7 +614,7 @@ fn deliver(frame: Frame, link: &Link, open: &Open) -> Result<(), BadPiece> {
                 arriving.lost(open.meter.lost(lost));
             }
             open.meter.came(&frame);
-            arriving.take(frame, &open.send_queue)?
+            arriving.take(frame, &open.send_queue, &open.meter)?
         }
         None if frame.header.flags.is_announced() => return Err(BadPiece::Stray),
         None => Some(frame),

@@ -37,7 +37,13 @@ impl Network {
 
     /// A table of those from whom something came.
     pub(super) fn text(&self) -> String {
-        if self.peers.is_empty() { String::new() } else { format!("\n{}", table(&peers::rows(&self.peers))) }
+        if self.peers.is_empty() {
+            return String::new();
+        }
+        let fairness = peers::fairness(&self.peers).map(|(index, count)| {
+            format!("fairness {index:.3} among the {count} whose answers wait for credit (1: all are equally fast)\n")
+        });
+        format!("\n{}{}", table(&peers::rows(&self.peers)), fairness.unwrap_or_default())
     }
 
     /// What it means for reads.
@@ -62,6 +68,11 @@ impl Network {
     pub(super) fn peers_document(&self) -> Value {
         peers::document(&self.peers)
     }
+
+    /// How equally fast their answers come, if some have waited for credit.
+    pub(super) fn fairness(&self) -> Option<f64> {
+        peers::fairness(&self.peers).map(|(index, _)| index)
+    }
 }
 
 /// Reads a line `peer ADDRESS NAME N ...`.
@@ -77,6 +88,8 @@ fn peer(line: &str) -> Option<PeerReport> {
         timeouts: number("timeouts")?,
         round_trip_us: number("round_trip_us")?,
         least_us: number("least_us")?,
+        credit_bytes: number("credit_bytes")?,
+        credit_us: number("credit_us")?,
     })
 }
 
@@ -86,14 +99,19 @@ mod tests {
 
     #[test]
     fn each_peer_has_a_row() {
-        let line = "peer h:7401 bytes 2097152 lost_packets 40 timeouts 3 round_trip_us 900 least_us 80\n";
+        let line = "peer h:7401 bytes 2097152 lost_packets 40 timeouts 3 round_trip_us 900 least_us 80 \
+                    credit_bytes 500000 credit_us 250000\n";
         let network = Network::parse(line).expect("a peer");
         let text = network.text();
         let row: Vec<&str> = text.lines().last().expect("a row").split_whitespace().collect();
-        assert_eq!(row, ["h:7401", "2.0", "40", "3", "0.82", "ms", "0.08", "ms"]);
+        assert_eq!(row, ["h:7401", "2.0", "40", "3", "0.82", "ms", "0.08", "ms", "2.0", "MB/s"]);
         assert_eq!((network.window_document(), network.finding()), (None, None));
         let peers = network.peers_document();
         assert_eq!((&peers[0]["address"], &peers[0]["queue_us"]), (&json!("h:7401"), &json!(820)));
+        assert_eq!(network.fairness(), None);
+        let two = Network::parse(&format!("{line}{}", line.replace("h:7401", "i:7401"))).expect("peers");
+        assert!(two.text().ends_with("fairness 1.000 among the 2 whose answers wait for credit (1: all are equally fast)\n"));
+        assert_eq!(two.fairness(), Some(1.0));
         assert_eq!(Network::parse("peer h:7401 bytes x\n"), None);
     }
 

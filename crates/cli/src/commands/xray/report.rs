@@ -165,6 +165,7 @@ impl Report {
             "disk_cache": self.disk_cache.as_ref().map(DiskCache::document),
             "receive_window": self.network.as_ref().and_then(Network::window_document),
             "peers": self.network.as_ref().map(Network::peers_document),
+            "fairness": self.network.as_ref().and_then(Network::fairness),
             "slow_bricks": self.slow_bricks.iter().map(SlowBrick::document).collect::<Vec<_>>(),
             "devices": self.devices.document(),
             "findings": self.findings().into_iter().map(finding).collect::<Vec<_>>(),

@@ -70,6 +70,11 @@ fn large_answers_come_whole_through_any_window() {
             let counted: Vec<u64> = report.peers.iter().map(|peer| peer.bytes).collect();
             let expected = if window == WindowSetting::Off { vec![] } else { vec![large] };
             assert_eq!(counted, expected);
+            // What was granted came while something was awaited, and nothing else did.
+            let by_credit: u64 = report.peers.iter().map(|peer| peer.credit_bytes).sum();
+            assert_eq!(by_credit, report.stats.granted);
+            let awaited_us: u64 = report.peers.iter().map(|peer| peer.credit_us).sum();
+            assert_eq!((awaited_us > 0, awaited_us <= client.now()), (by_credit > 0, true), "{report:?}");
         });
     }
 }
