@@ -8,6 +8,7 @@
 //! | [`iproute`] | runs iproute2, one command or many at once, and reads the counters of its token buckets |
 //! | [`star`] | nodes on a switch or a router: the commands that make them, as plain text |
 //! | [`network`] | carries out these commands, and counts the bytes on each link |
+//! | [`shared_buffer`] | a router's ports with one memory for all of them |
 //! | [`fabric`] | the same for a network of any shape, whose cables can be cut and mended |
 //! | [`node`] | programs and connections on a node |
 //! | [`load`] | Bonnie's four items, on files, on disks over NBD and on files over NFS; several readers, or tasks with records, for a fixed time |
@@ -25,7 +26,7 @@
 //! | [`verdict`] | what became of the findings of a paper |
 //! | [`chart`] | charts as plain SVG |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod chart;
 pub mod cluster;
@@ -46,6 +47,7 @@ pub mod paper001;
 pub mod paper002;
 pub mod paper004;
 pub mod sandbox;
+pub mod shared_buffer;
 pub mod star;
 pub mod verdict;
 

@@ -4,6 +4,7 @@
 use crate::error::Result;
 use crate::iproute::{Counts, carry_out, counts, queues};
 use crate::node::{Node, Space};
+use crate::shared_buffer::SharedBuffer;
 use crate::star::{self, Control, INTERFACE, Link, ROUTER, SWITCH};
 
 /// Nodes on a switch or a router. Must be made within a [sandbox](crate::sandbox), which removes them.
@@ -84,6 +85,23 @@ impl Network {
     /// What `tc` said.
     pub fn shape_node(&self, node: u32, down: Link, up: Link) -> Result<()> {
         star::shape_routed(node, down, up).iter().try_for_each(carry_out)
+    }
+
+    /// Calls `with` while the ports of a router to `nodes` share one memory. What goes to each of these nodes has the rate of
+    /// `link`, whose queue is the memory of all of them; the links themselves must be faster and have deep queues.
+    ///
+    /// # Errors
+    /// What `ip` said, the kernel has no tun devices, or the error of `with`.
+    pub fn with_shared_buffer<T>(
+        &self,
+        nodes: &[u32],
+        link: Link,
+        with: impl FnOnce(&SharedBuffer) -> Result<T>,
+    ) -> Result<T> {
+        star::share(nodes).iter().try_for_each(carry_out)?;
+        let done = SharedBuffer::start(&self.hub, nodes, link).and_then(|shared| with(&shared));
+        let undone = star::unshare(nodes).iter().try_for_each(carry_out);
+        done.and_then(|done| undone.map(|()| done))
     }
 
     /// Sets the rate of all links of a switch.

@@ -22,6 +22,10 @@ pub const SWITCH: &str = "switch";
 pub const ROUTER: &str = "router";
 /// The router's address, the same on all its ports: the last one of the range.
 pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
+/// The router's device through which packets go whose ports share one memory.
+pub(crate) const SHARED: &str = "shared";
+/// Where the router looks what comes from there up.
+const SHARED_TABLE: u32 = 100;
 /// The interface of a node.
 pub const INTERFACE: &str = "eth0";
 /// Addresses of nodes: 198.18.0.0/15, set aside for measurements by RFC 2544.
@@ -174,6 +178,40 @@ pub fn shape_routed(node: u32, down: Link, up: Link) -> [Step; 2] {
     [limit(ROUTER, &name, down, down.burst()), limit(&name, INTERFACE, up, up.burst())]
 }
 
+/// The commands by which a router sends what goes to `nodes` through [`SHARED`], and what comes from there to the nodes.
+pub fn share(nodes: &[u32]) -> Vec<Step> {
+    let mut steps = vec![
+        step("ip", &format!("-n {ROUTER} tuntap add dev {SHARED} mode tun")),
+        // What waits there is nobody's queue; it is taken away at once.
+        step("ip", &format!("-n {ROUTER} link set {SHARED} txqueuelen 4096 up")),
+        // All packets from there have the addresses of others.
+        step("ip", &format!("netns exec {ROUTER} sysctl -qw net.ipv4.conf.all.rp_filter=0")),
+        step("ip", &format!("netns exec {ROUTER} sysctl -qw net.ipv4.conf.{SHARED}.rp_filter=0")),
+        step("ip", &format!("-n {ROUTER} rule add iif {SHARED} lookup {SHARED_TABLE}")),
+    ];
+    for &node in nodes {
+        let (name, address) = (name(node), address(node));
+        steps.extend([
+            step("ip", &format!("-n {ROUTER} route replace {address}/32 dev {name} table {SHARED_TABLE}")),
+            step("ip", &format!("-n {ROUTER} route replace {address}/32 dev {SHARED}")),
+        ]);
+    }
+    steps
+}
+
+/// The commands that undo [`share`].
+pub fn unshare(nodes: &[u32]) -> Vec<Step> {
+    let back = |&node: &u32| {
+        step("ip", &format!("-n {ROUTER} route replace {}/32 dev {}", address(node), name(node)))
+    };
+    let mut steps: Vec<Step> = nodes.iter().map(back).collect();
+    steps.extend([
+        step("ip", &format!("-n {ROUTER} rule del iif {SHARED} lookup {SHARED_TABLE}")),
+        step("ip", &format!("-n {ROUTER} tuntap del dev {SHARED} mode tun")),
+    ]);
+    steps
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +265,27 @@ mod tests {
             "-n node1 qdisc replace dev eth0 root tbf rate 5000mbit burst 62500 limit 4194304",
         ];
         assert_eq!(shaped, expected);
+    }
+
+    #[test]
+    fn what_goes_to_nodes_goes_through_a_device_and_comes_back() {
+        let shared = lines(&share(&[2]));
+        let expected = [
+            "ip -n router tuntap add dev shared mode tun",
+            "ip -n router link set shared txqueuelen 4096 up",
+            "ip netns exec router sysctl -qw net.ipv4.conf.all.rp_filter=0",
+            "ip netns exec router sysctl -qw net.ipv4.conf.shared.rp_filter=0",
+            "ip -n router rule add iif shared lookup 100",
+            "ip -n router route replace 198.18.0.2/32 dev node2 table 100",
+            "ip -n router route replace 198.18.0.2/32 dev shared",
+        ];
+        assert_eq!(shared, expected);
+        let expected = [
+            "ip -n router route replace 198.18.0.2/32 dev node2",
+            "ip -n router rule del iif shared lookup 100",
+            "ip -n router tuntap del dev shared mode tun",
+        ];
+        assert_eq!(lines(&unshare(&[2])), expected);
     }
 
     #[test]

@@ -126,6 +126,44 @@ fn a_shallow_port_drops_and_the_counters_see_it() {
 
 #[test]
 #[ignore = "the first process of a sandbox, which the next test starts"]
+fn inside_of_a_shared_buffer() {
+    enter(ROOM).expect("a sandbox");
+    let network = Network::build_routed(3, Control::Cubic).expect("three nodes");
+    let fast = Link { mbit: 1000, queue: 4 << 20 };
+    (1..=3).for_each(|node| network.shape_node(node, fast, fast).expect("fast links"));
+    let slow = Link { mbit: 10, queue: 24 << 10 };
+    let least = Duration::from_secs_f64(BYTES as f64 * 8.0 / 10e6 * 0.9);
+    let shared = network.with_shared_buffer(&[2, 3], slow, |shared| {
+        let times = thread::scope(|scope| {
+            let network = &network;
+            let both = [2, 3].map(|to| scope.spawn(move || send(network.node(1), network.node(to))));
+            both.map(|one| one.join().expect("it sends"))
+        });
+        assert!(times.iter().all(|time| *time > least), "{times:?} by 10 Mbit/s each");
+        let counts = shared.counts()?;
+        assert!(counts.iter().all(|port| port.bytes > BYTES as u64), "{counts:?}");
+        // Each connection has room for ten packets at first, and the memory for sixteen of both.
+        assert!(counts.iter().any(|port| port.dropped > 0), "{counts:?}");
+        // What goes the other way does not come through these ports.
+        send(network.node(2), network.node(1));
+        Ok(shared.counts()?.iter().zip(counts).map(|(after, before)| after.since(before).bytes).max())
+    });
+    let acknowledged = shared.expect("a router with a shared buffer").expect("two ports");
+    assert!(acknowledged < BYTES as u64 / 8, "{acknowledged} bytes");
+    let faster = send(network.node(1), network.node(2));
+    assert!(faster < least, "{faster:?} without it");
+}
+
+#[test]
+fn ports_that_share_a_memory_have_their_rates_and_drop_what_does_not_fit() {
+    let mut sandbox =
+        Sandbox::start(&mut again("inside_of_a_shared_buffer")).expect("a sandbox: run the tests as root");
+    let status = sandbox.init().wait().expect("it ends");
+    assert!(status.success(), "what it says is above: {status}");
+}
+
+#[test]
+#[ignore = "the first process of a sandbox, which the next test starts"]
 fn inside_of_a_torus() {
     enter(ROOM).expect("a sandbox");
     let plan = CablePlan { link: Link { mbit: 100, queue: 64 << 10 }, delay: Duration::ZERO };
