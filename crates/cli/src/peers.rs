@@ -61,7 +61,8 @@ mod tests {
     fn only_those_that_waited_for_credit_count_for_fairness() {
         let peer = |credit_bytes, credit_us| PeerReport { credit_bytes, credit_us, ..PeerReport::default() };
         assert_eq!(fairness(&[peer(3_000_000, 1_000_000), peer(0, 0)]), None);
-        let (index, count) = fairness(&[peer(3_000_000, 1_000_000), peer(500_000, 500_000), peer(0, 0)]).expect("two");
+        let (index, count) =
+            fairness(&[peer(3_000_000, 1_000_000), peer(500_000, 500_000), peer(0, 0)]).expect("two");
         assert!((index - 0.8).abs() < 1e-9 && count == 2);
         let rows = rows(&[peer(3_000_000, 1_000_000), peer(0, 0)]);
         assert_eq!((&*rows[1][6], &*rows[2][6]), ("3.0 MB/s", "-"));

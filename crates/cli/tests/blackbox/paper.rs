@@ -189,9 +189,9 @@ fn a_shallow_port_is_read_through_in_small() {
     let runs = document["runs"].as_array().expect("runs");
     let of = |system: &str| runs.iter().filter(|run| run["system"] == system).collect::<Vec<_>>();
     // One and two tasks read and write behind two buffers; one and two clients; two mounts; two numbers of servers; two controls;
-    // two clients write.
+    // one and two clients share a memory; two clients write.
     let (naive, shoal) = (of("Shoal without a window"), of("Shoal"));
-    assert_eq!((naive.len(), shoal.len(), runs.len()), (19, 19, 38), "{document:#}");
+    assert_eq!((naive.len(), shoal.len(), runs.len()), (21, 21, 42), "{document:#}");
     for run in runs {
         let number = |name: &str| run[name].as_f64().expect("a number");
         // Nothing comes from a cache: nobody has more than the wire carries.
@@ -212,7 +212,7 @@ fn a_shallow_port_is_read_through_in_small() {
     let whole = |probe: &Value| probe["burst_whole_bytes"].as_u64();
     assert!(whole(&probes[0]) < whole(&probes[1]), "{probes:?}");
     let page = fs::read_to_string(out.join("004.md")).expect("a page");
-    for words in ["Figure 3", "Figures 4 and 5", "Other congestion controls", "quick run"] {
+    for words in ["Figure 3", "Figures 4 and 5", "One memory", "Other congestion controls", "quick run"] {
         assert!(page.contains(words), "`{words}` is not in\n{page}");
     }
     for picture in ["fig3", "fig4", "clients", "ports"] {

@@ -102,6 +102,7 @@ pub fn claims(measured: &Measured) -> Vec<Claim> {
     }
     claims.extend([cure(measured), gain(measured), calm(measured), senders(measured)]);
     claims.extend(System::ALL.into_iter().filter_map(|system| fairness(measured, system)));
+    claims.extend(System::ALL.into_iter().filter_map(|system| sharers(measured, system)));
     claims.extend(two_mounts(measured));
     claims.push(writers(measured));
     claims
@@ -288,6 +289,39 @@ fn fairness(measured: &Measured, system: System) -> Option<Claim> {
             (true, System::Shoal) => (Verdict::Better, "each client has its share"),
             (true, _) => (Verdict::NotReproduced, "each client has a port of its own here"),
             (false, _) => (Verdict::Reproduced, "clients have unequal shares"),
+        },
+    })
+}
+
+/// Shares of several clients whose ports have one memory.
+fn sharers(measured: &Measured, system: System) -> Option<Claim> {
+    let clients = *measured.scale.sharers.last()?;
+    let run = measured.run(measured.scale.shared(system, clients))?;
+    let (share, fairness) = (run.share(), run.fairness());
+    let collapsed =
+        (Verdict::Reproduced, "they take the memory from each other, and wait for timeouts of TCP");
+    Some(Claim {
+        id: "004-M4",
+        paper: "one memory for all ports of the switch: clients disturb each other",
+        here: format!(
+            "{}: {clients} clients behind {} KiB in all have {share:.2} of their wires, fairness {fairness:.3}, {} timeouts",
+            system.title(),
+            run.point.buffer >> 10,
+            run.timeouts
+        ),
+        verdict: match system {
+            _ if run.busy > BUSY && system != System::Shoal => (Verdict::NotReproduced, FULL_CORES),
+            System::Shoal => judge(
+                fairness >= FAIR && share >= FULL,
+                (Verdict::Better, "each keeps less on its way than its part of the memory"),
+                (Verdict::NotReproduced, "they do not share the memory as wanted"),
+            ),
+            _ if fairness < FAIR => (Verdict::Reproduced, "clients have unequal shares"),
+            _ => judge(
+                run.timeouts > 0,
+                collapsed,
+                (Verdict::NotReproduced, "TCP repairs what is lost without timeouts"),
+            ),
         },
     })
 }

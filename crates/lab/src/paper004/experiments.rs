@@ -5,6 +5,7 @@
 //! |---|---|---|---|
 //! | Shoal with and without a window, GlusterFS | one | reads and writes by 1 to 16 tasks, small and large buffer | E1, E2 |
 //! | the same | one to four, slower links | reads, small and large buffer | E1, fairness |
+//! | the same | one and four, slower links | reads, one buffer for the ports of all clients | fairness |
 //! | Shoal with and without a window | one, with two mounts | reads, small and large buffer | fairness |
 //! | the same | one | reads from 2 to 10 servers, four buffers | M1, M3 |
 //! | the same | one | reads under other congestion controls, small buffer | M3 |
@@ -27,6 +28,7 @@ use crate::load::streams::{Streams, Way};
 use crate::meter::CpuTimes;
 use crate::network::Network;
 use crate::node::Repeated;
+use crate::shared_buffer::SharedBuffer;
 use crate::star::{Control, Link};
 
 /// Without a window, and with it.
@@ -124,6 +126,7 @@ impl Lab<'_> {
         self.make_shoal_files(&cluster)?;
         self.by_tasks(&cluster)?;
         self.by_clients(&cluster)?;
+        self.by_sharers(&cluster)?;
         self.by_mounts(&cluster)?;
         self.by_servers(&cluster)?;
         self.by_probe(&cluster)?;
@@ -150,6 +153,26 @@ impl Lab<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The ports of the clients share one memory.
+    fn by_sharers(&mut self, cluster: &Cluster<'_>) -> Result<()> {
+        self.behind_shared_buffer(|lab, ports| {
+            for system in SHOALS {
+                let mounts = lab.mount(cluster, system, FILES, lab.scale.clients)?;
+                lab.sharers(system, &mounts.dirs(), ports)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn sharers(&mut self, system: System, dirs: &[&Path], ports: &SharedBuffer) -> Result<()> {
+        let scale = self.scale;
+        let run = |&clients: &u32| {
+            let dropped = || Ok(ports.counts()?.iter().map(|port| port.dropped).sum());
+            self.run_with(scale.shared(system, clients), &dirs[..clients as usize], dropped)
+        };
+        scale.sharers.iter().try_for_each(run)
     }
 
     /// Two processes receive through one port.
@@ -269,7 +292,7 @@ impl Lab<'_> {
             self.shape(scale.mbit_shared, buffer)?;
             self.clients(System::Gluster, &dirs, buffer)?;
         }
-        Ok(())
+        self.behind_shared_buffer(|lab, ports| lab.sharers(System::Gluster, &dirs, ports))
     }
 
     /// Files of all volumes, made by links without limits that matter.
@@ -334,6 +357,18 @@ impl Lab<'_> {
         self.shape_each(client_link(mbit, buffer), (server_link(mbit), server_link(mbit)))
     }
 
+    /// Calls `with` while the ports of the clients share one memory: it, and not their links, has their rate.
+    fn behind_shared_buffer(
+        &mut self,
+        with: impl FnOnce(&mut Self, &SharedBuffer) -> Result<()>,
+    ) -> Result<()> {
+        let Scale { mbit_shared: mbit, shared_buffer, .. } = *self.scale;
+        let (link, fast) = (client_link(mbit, shared_buffer).0, server_link(mbit));
+        self.shape_each((fast, client_link(mbit, shared_buffer).1), (fast, fast))?;
+        let clients: Vec<u32> = (0..self.scale.clients).map(|number| self.client(number)).collect();
+        self.network.with_shared_buffer(&clients, link, |ports| with(self, ports))
+    }
+
     /// Sets the links of all clients and of all servers, to and from each.
     fn shape_each(&self, client: (Link, Link), server: (Link, Link)) -> Result<()> {
         (1..=self.network.size()).try_for_each(|node| {
@@ -361,12 +396,19 @@ impl Lab<'_> {
 
     /// Measures a point; the clients have their directories.
     fn run(&mut self, point: Point, dirs: &[&Path]) -> Result<()> {
-        let Point { system, way, clients, mounts, tasks, senders, side, buffer, mbit, control } = point;
+        let (network, servers) = (self.network, self.scale.servers as usize);
+        self.run_with(point, dirs, || dropped(network, servers, point))
+    }
+
+    /// The same, where something else knows how many packets the ports that are studied have dropped.
+    fn run_with(&mut self, point: Point, dirs: &[&Path], dropped: impl Fn() -> Result<u64>) -> Result<()> {
+        let Point { system, way, clients, mounts, tasks, senders, side, buffer, is_shared, mbit, control } =
+            point;
         let scale = self.scale;
         let record = senders * scale.unit;
         let file = if system == System::Gluster { scale.file } else { self.file(senders) };
         let streams = Streams { tasks, file, record, way, ramp: scale.ramp(), time: scale.time() };
-        let look = || Ok((CpuTimes::now()?, self.dropped(side, clients)?, self.repeated()?));
+        let look = || Ok((CpuTimes::now()?, dropped()?, self.repeated()?));
         let done = streams.run(dirs, look)?;
         let (before, after) = (done.before, done.after);
         let repeated = after.2.since(before.2);
@@ -383,9 +425,10 @@ impl Lab<'_> {
             bytes: done.bytes,
         };
         self.say(&format!(
-            "{:<22} {:>5} KiB, {mbit:>3} Mbit/s, at {}, {clients} x {mounts} x {tasks:>2} tasks {:<5} {:>2} servers, {:<5} {:>6.2} MB/s, {:>4.2} of the rate, {:>3} timeouts, cores {:>3.0} % busy",
+            "{:<22} {:>5} KiB{}, {mbit:>3} Mbit/s, at {}, {clients} x {mounts} x {tasks:>2} tasks {:<5} {:>2} servers, {:<5} {:>6.2} MB/s, {:>4.2} of the rate, {:>3} timeouts, cores {:>3.0} % busy",
             system.title(),
             buffer >> 10,
+            if is_shared { " in all" } else { "" },
             side.title(),
             way.title(),
             senders,
@@ -399,19 +442,19 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Packets that the ports of the servers have dropped, or of the first clients.
-    fn dropped(&self, side: Side, clients: u32) -> Result<u64> {
-        let ports = self.network.towards()?;
-        let (servers, all_clients) = ports.split_at(self.scale.servers as usize);
-        let own = if side == Side::Servers { servers } else { &all_clients[..clients as usize] };
-        Ok(own.iter().map(|port| port.dropped).sum())
-    }
-
     /// What the nodes' TCP has sent once more.
     fn repeated(&self) -> Result<Repeated> {
         let each = (1..=self.network.size()).map(|node| self.network.node(node).repeated());
         each.sum()
     }
+}
+
+/// Packets that the ports of the servers have dropped, or of the first clients.
+fn dropped(network: &Network, servers: usize, Point { side, clients, .. }: Point) -> Result<u64> {
+    let ports = network.towards()?;
+    let (servers, all_clients) = ports.split_at(servers);
+    let own = if side == Side::Servers { servers } else { &all_clients[..clients as usize] };
+    Ok(own.iter().map(|port| port.dropped).sum())
 }
 
 /// The option for it.

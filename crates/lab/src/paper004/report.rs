@@ -43,6 +43,7 @@ pub fn page(measured: &Measured) -> String {
             tasks(measured, large)
         ),
         clients(measured),
+        sharers(measured),
         mounts(measured),
         ports(measured),
         controls(measured),
@@ -214,6 +215,28 @@ fn clients(measured: &Measured) -> String {
                     cells(run)
                 );
             }
+        }
+    }
+    text
+}
+
+fn sharers(measured: &Measured) -> String {
+    let scale = &measured.scale;
+    let mut text = format!(
+        "## One memory for the ports of all clients\n\n\
+         Most switches have one memory, from which each port takes what it needs: here {} for the ports of {} clients. Reads by {} \
+         tasks\nof each client that reads, links of {} Mbit/s. The kernel has no such queue, so a thread of the lab forwards the \
+         packets.\n\n| system | clients | fairness | {COLUMNS}\n|---|---|---|{COLUMNS_RULE}\n",
+        size(u64::from(scale.shared_buffer)),
+        scale.clients,
+        scale.few_tasks,
+        scale.mbit_shared
+    );
+    for system in systems(measured) {
+        for &clients in &scale.sharers {
+            let run = measured.run(scale.shared(system, clients));
+            let fairness = fairness(run);
+            let _ = writeln!(text, "| {} | {clients} | {fairness} | {} |", system.title(), cells(run));
         }
     }
     text

@@ -74,6 +74,8 @@ pub struct Point {
     pub side: Side,
     /// Bytes of such a port.
     pub buffer: u32,
+    /// All such ports have these bytes together, and not each.
+    pub is_shared: bool,
     /// Rate of such a link, in Mbit/s.
     pub mbit: u32,
     /// Congestion control of all nodes.
@@ -84,8 +86,14 @@ impl Scale {
     /// One client that reads with a few tasks from all servers that have data.
     pub fn read(&self, system: System, buffer: u32) -> Point {
         let (tasks, senders, mbit) = (self.few_tasks, self.data(), self.mbit);
-        let (side, control) = (Side::Clients, Control::Cubic);
-        Point { system, way: Way::Read, clients: 1, mounts: 1, tasks, senders, side, buffer, mbit, control }
+        let (way, side, control, is_shared) = (Way::Read, Side::Clients, Control::Cubic, false);
+        Point { system, way, clients: 1, mounts: 1, tasks, senders, side, buffer, is_shared, mbit, control }
+    }
+
+    /// Several clients whose ports share one memory.
+    pub fn shared(&self, system: System, clients: u32) -> Point {
+        let read = self.read(system, self.shared_buffer);
+        Point { clients, mbit: self.mbit_shared, is_shared: true, ..read }
     }
 
     /// One client with two mounts, which receive through the same port.
@@ -144,10 +152,11 @@ impl Run {
     }
 
     fn to_json(&self) -> Value {
-        let Point { system, way, clients, mounts, tasks, senders, side, buffer, mbit, control } = self.point;
+        let Point { system, way, clients, mounts, tasks, senders, side, buffer, is_shared, mbit, control } =
+            self.point;
         json!({
             "system": system.title(), "way": way.title(), "clients": clients, "mounts": mounts, "tasks": tasks, "senders": senders,
-            "side": side.title(), "buffer": buffer, "mbit": mbit, "control": control.title(), "bytes": self.bytes,
+            "side": side.title(), "buffer": buffer, "is_shared": is_shared, "mbit": mbit, "control": control.title(), "bytes": self.bytes,
             "seconds": self.seconds,
             "mb_per_s": self.rate(), "share": self.share(), "fairness": self.fairness(), "record_ms": self.millis,
             "dropped_packets": self.dropped, "repeated_packets": self.repeated, "timeouts": self.timeouts,
@@ -166,6 +175,7 @@ impl Run {
             senders: fields.small("senders")?,
             side: fields.named("side", &Side::ALL, Side::title)?,
             buffer: fields.small("buffer")?,
+            is_shared: value["is_shared"].as_bool()?,
             mbit: fields.small("mbit")?,
             control: fields.named("control", &Control::ALL, Control::title)?,
         };
@@ -263,7 +273,8 @@ impl Measured {
             "scale": {
                 "servers": scale.servers, "parities": scale.parities, "clients": scale.clients, "mbit": scale.mbit,
                 "mbit_shared": scale.mbit_shared, "unit": scale.unit, "tasks": scale.tasks,
-                "few_tasks": scale.few_tasks, "buffers": scale.buffers, "ports": scale.ports,
+                "few_tasks": scale.few_tasks, "buffers": scale.buffers, "shared_buffer": scale.shared_buffer,
+                "sharers": scale.sharers, "ports": scale.ports,
                 "senders": scale.senders, "written_servers": scale.written_servers, "writers": scale.writers,
                 "file": scale.file, "millis": scale.millis, "ramp": scale.ramp,
                 "brick": scale.brick, "brick_memory": scale.brick_memory, "client_memory": scale.client_memory,
@@ -296,6 +307,8 @@ impl Measured {
             tasks: fields.smalls("tasks")?,
             few_tasks: fields.small("few_tasks")?,
             buffers: fields.smalls("buffers")?.try_into().ok()?,
+            shared_buffer: fields.small("shared_buffer")?,
+            sharers: fields.smalls("sharers")?,
             ports: fields.smalls("ports")?,
             senders: fields.smalls("senders")?,
             written_servers: fields.small("written_servers")?,

@@ -60,6 +60,10 @@ pub struct Scale {
     pub few_tasks: u32,
     /// Bytes of a client's port, small and large (paper: 3 MB and 768 MB for all ports).
     pub buffers: [u32; 2],
+    /// Bytes that the ports of all clients share, where they share a memory.
+    pub shared_buffer: u32,
+    /// How many clients read through such ports at once, by turns.
+    pub sharers: Vec<u32>,
     /// Bytes of a client's port where the number of servers changes.
     pub ports: Vec<u32>,
     /// Servers that answer a read, by turns.
@@ -96,6 +100,8 @@ impl Scale {
             tasks: vec![1, 2, 4, 8, 16],
             few_tasks: 2,
             buffers: [64 << 10, 16 << 20],
+            shared_buffer: 128 << 10,
+            sharers: vec![1, 4],
             ports: vec![32 << 10, 48 << 10, 64 << 10, 256 << 10],
             senders: vec![2, 4, 8, 10],
             written_servers: 3,
@@ -120,6 +126,7 @@ impl Scale {
             mbit_shared: 100,
             tasks: vec![1, 2],
             few_tasks: 1,
+            sharers: vec![1, 2],
             ports: vec![64 << 10],
             senders: vec![2, 5],
             writers: vec![2],

@@ -42,6 +42,7 @@ fn made(share: impl Fn(Point) -> f64) -> Measured {
             }
             points.extend((1..=scale.clients).map(|clients| measured.clients(system, clients, buffer)));
         }
+        points.extend(scale.sharers.iter().map(|clients| scale.shared(system, *clients)));
         if system != System::Gluster {
             for port in &scale.ports {
                 points.extend(scale.senders.iter().map(|senders| measured.senders(system, *senders, *port)));
@@ -74,7 +75,7 @@ fn made(share: impl Fn(Point) -> f64) -> Measured {
 }
 
 fn is_small(point: Point) -> bool {
-    point.buffer <= 64 << 10
+    point.buffer <= 128 << 10
 }
 
 /// As in the paper, and a window that fills the wire.
@@ -103,6 +104,8 @@ fn the_papers_own_numbers_are_reproduced_and_the_window_is_better() {
         // The cure, its gain, calm, the servers.
         &[Better, Reproduced, Better, Better],
         &[NotReproduced, NotReproduced, Better],
+        // Clients whose ports share a memory.
+        &[Reproduced, Reproduced, Better],
         // Two mounts, and writers.
         &[Better, Better],
     ]
@@ -140,7 +143,8 @@ fn a_window_that_leaves_the_wire_unused_is_seen() {
     for run in unfair.runs.iter_mut().filter(|run| run.point.clients == 4) {
         run.bytes = vec![10, 1, 1, 1];
     }
-    assert_eq!(verdicts(&unfair)[13..16], [Verdict::Reproduced; 3]);
+    assert_eq!(verdicts(&unfair)[13..18], [Verdict::Reproduced; 5]);
+    assert_eq!(verdicts(&unfair)[18], Verdict::NotReproduced, "the window has to share a memory fairly");
 }
 
 #[test]
@@ -170,7 +174,7 @@ fn runs_survive_json_and_the_page_names_every_figure() {
     assert!(!text.contains("| - | - | - |"), "a run is missing in\n{text}");
     measured.gluster = Err("`gluster` is missing: install glusterfs-server".to_owned());
     measured.runs.retain(|run| run.point.system != System::Gluster);
-    assert_eq!(claims(&measured).len(), 14);
+    assert_eq!(claims(&measured).len(), 16);
     assert!(!page(&measured).contains("| GlusterFS |"));
     assert!(Measured::from_json(&serde_json::json!({ "quick": false })).is_err());
 }

@@ -110,7 +110,8 @@ impl Shared {
                 device.write_all(&packet)?;
             }
             let at = now();
-            let wait = ports.next_ps().map_or(LOOK, |next| Duration::from_nanos(next.saturating_sub(at) / 1000));
+            let wait =
+                ports.next_ps().map_or(LOOK, |next| Duration::from_nanos(next.saturating_sub(at) / 1000));
             drop(ports);
             let mut ready = [PollFd::new(device.as_fd(), PollFlags::POLLIN)];
             match ppoll(&mut ready, Some(TimeSpec::from_duration(wait.min(LOOK))), None) {

@@ -78,7 +78,8 @@ impl Ports {
     pub(crate) fn pop(&mut self, now_ps: u64) -> Option<Vec<u8>> {
         let due = |port: &Port| port.due_ps().filter(|due| *due <= now_ps);
         // The one that is late most, so that none waits for ever.
-        let port = self.ports.iter_mut().filter_map(|port| Some((due(port)?, port))).min_by_key(|(due, _)| *due);
+        let port =
+            self.ports.iter_mut().filter_map(|port| Some((due(port)?, port))).min_by_key(|(due, _)| *due);
         let (due, port) = port?;
         let packet = port.packets.pop_front()?;
         port.emptied(due, now_ps);

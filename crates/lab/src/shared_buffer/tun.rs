@@ -15,7 +15,8 @@ nix::ioctl_write_ptr_bad!(tun_set_iff, nix::request_code_write!(b'T', 202, size_
 /// Opens the device with this name in the network namespace of the calling thread. A read returns one IP packet, or
 /// `WouldBlock`; a write sends one.
 pub(super) fn open(name: &str) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
+    let file =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
     let flags = (libc::IFF_TUN | libc::IFF_NO_PI) as c_short;
     let mut request =
         libc::ifreq { ifr_name: [0; _], ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags } };

@@ -95,6 +95,7 @@ fn points(document: &Value) -> Option<Vec<Point>> {
             brick_rate: Rate::mbit(10 * mbit),
             ramp_us,
             time_us,
+            shared_buffer: (run["is_shared"] == true).then_some(buffer),
             ..Setup::lab(small("senders")?, small("tasks")?, buffer, window)
         };
         points.push(Point { setup, share: run["share"].as_f64().filter(|share| *share > 0.0)? });
@@ -124,7 +125,7 @@ fn to_json(compared: &[Compared]) -> Value {
         let setup = &compared.point.setup;
         json!({
             "window": setup.window.to_string(), "clients": setup.clients, "tasks": setup.tasks, "width": setup.width,
-            "buffer": setup.buffer, "client_bit_per_s": setup.client_rate.0, "lab": compared.point.share,
+            "buffer": setup.buffer, "is_shared": setup.shared_buffer.is_some(), "client_bit_per_s": setup.client_rate.0, "lab": compared.point.share,
             "model": compared.mean(), "least": compared.shares.first(), "most": compared.shares.last(),
             "ratio": compared.ratio(), "is_near": compared.is_near(),
         })
@@ -154,7 +155,11 @@ fn words(compared: &[Compared]) -> String {
             setup.clients.to_string(),
             setup.tasks.to_string(),
             setup.width.to_string(),
-            format!("{} KiB", setup.buffer >> 10),
+            format!(
+                "{} KiB{}",
+                setup.buffer >> 10,
+                if setup.shared_buffer.is_some() { " in all" } else { "" }
+            ),
             (setup.client_rate.0 / 1_000_000).to_string(),
             format!("{:.3}", one.point.share),
             format!("{:.3}", one.mean()),

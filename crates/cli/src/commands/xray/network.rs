@@ -110,7 +110,9 @@ mod tests {
         assert_eq!((&peers[0]["address"], &peers[0]["queue_us"]), (&json!("h:7401"), &json!(820)));
         assert_eq!(network.fairness(), None);
         let two = Network::parse(&format!("{line}{}", line.replace("h:7401", "i:7401"))).expect("peers");
-        assert!(two.text().ends_with("fairness 1.000 among the 2 whose answers wait for credit (1: all are equally fast)\n"));
+        assert!(two.text().ends_with(
+            "fairness 1.000 among the 2 whose answers wait for credit (1: all are equally fast)\n"
+        ));
         assert_eq!(two.fairness(), Some(1.0));
         assert_eq!(Network::parse("peer h:7401 bytes x\n"), None);
     }
