@@ -51,7 +51,7 @@ pub struct BrickOptions {
     pub identity: Identity,
     /// Where to listen, `host:port`.
     pub listen: String,
-    /// Where others reach it, if that differs from `listen`.
+    /// Where others reach it, if that differs from `listen`; several addresses are joined by [`RAIL`](types::RAIL).
     pub advertise: Option<String>,
     /// Where the metadata service listens.
     pub meta: String,

@@ -34,6 +34,9 @@ mod stripe_set;
 pub mod tuning;
 pub mod wire;
 
+/// Between the addresses of one server, its *rails*: one for each port or network by which it can be reached.
+pub const RAIL: char = '+';
+
 pub use buf::{Buf, BufMut};
 pub use geometry::{Code, Geometry, GeometryError};
 pub use ids::*;

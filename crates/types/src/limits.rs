@@ -28,7 +28,7 @@ pub const SYMLINK_MAX: usize = 4095;
 pub const VOLUME_NAME_MAX: usize = 64;
 /// Longest description of where a mount is, in bytes.
 pub const PLACE_MAX: usize = 256;
-/// Longest address of a server, in bytes.
+/// Longest address of a server, in bytes; several of one server together.
 pub const ADDRESS_MAX: usize = 256;
 /// Most hard links of one file.
 pub const LINKS_MAX: u32 = 65_000;

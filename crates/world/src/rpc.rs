@@ -12,6 +12,7 @@ mod latch;
 mod meter;
 mod outgoing;
 mod peers;
+mod rails;
 mod room;
 mod send_queue;
 mod server;

@@ -9,10 +9,11 @@ use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use pace::device::PolicyName;
 use store::{Brick, BrickError, BrickOptions, FormatOptions, Superblock};
+use types::limits::ADDRESS_MAX;
 use types::messages::cluster::{BrickClass, ClusterStatus};
 use types::messages::session::Role;
 use types::wire::Key;
-use types::{BrickId, ClusterId, NodeId, Refusal};
+use types::{BrickId, ClusterId, NodeId, RAIL, Refusal};
 use world::direct::{DEPTH, DEPTH_MAX};
 use world::{Disk, DiskMode, Identity, World};
 
@@ -70,9 +71,10 @@ pub(crate) struct BrickArgs {
     /// Where to listen, HOST:PORT; must stay the same, because a restarted brick is recognised by it
     #[arg(long, value_name = "ADDR", required = true)]
     listen: Option<String>,
-    /// Address at which others reach it, if that differs from --listen
-    #[arg(long, value_name = "ADDR")]
-    advertise: Option<String>,
+    /// Address at which others reach it, if that differs from --listen; with commas several, one for each port or network of
+    /// this machine, and then --listen 0.0.0.0:PORT: others use all of them at once, and those that are left when one is cut
+    #[arg(long, value_name = "ADDR,...", value_delimiter = ',', value_parser = one_address)]
+    advertise: Vec<String>,
     /// Number of the machine: units of a stripe go to different machines
     #[arg(long, value_name = "N", required = true)]
     node: Option<u32>,
@@ -185,7 +187,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             meta: args.meta().to_owned(),
             memory_budget: args.memory.0,
             class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
-            advertise: args.advertise.clone(),
+            advertise: advertised(&args.advertise)?,
             threads: args.threads.into(),
             depth: args.depth.unwrap_or(DEPTH),
             policy: args.scheduler.unwrap_or(PolicyName::Noop),
@@ -270,6 +272,33 @@ fn format(args: &BrickArgs, world: &World, key: &Key) -> anyhow::Result<()> {
         tracing::info!("{path} is now brick {brick} of cluster {cluster}");
         Ok(())
     })
+}
+
+/// `HOST:PORT`.
+fn one_address(text: &str) -> Result<String, String> {
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(1..)) if !text.contains(RAIL) => Ok(text.to_owned()),
+        _ => Err("an address is HOST:PORT, as in 10.0.0.2:7411".to_owned()),
+    }
+}
+
+/// The addresses as the cluster keeps them.
+fn advertised(addresses: &[String]) -> anyhow::Result<Option<String>> {
+    let all = addresses.join(&RAIL.to_string());
+    if let Some(twice) = addresses.iter().enumerate().find(|(at, address)| addresses[..*at].contains(address))
+    {
+        return Err(problem(format!("--advertise has {} twice", twice.1), "each address once"));
+    }
+    if all.len() > ADDRESS_MAX {
+        let what = format!(
+            "the addresses of --advertise have {} bytes together, and {ADDRESS_MAX} are possible",
+            all.len()
+        );
+        return Err(problem(what, "fewer addresses, or numbers instead of names"));
+    }
+    Ok((!all.is_empty()).then_some(all))
 }
 
 fn explain_start(error: BrickError, args: &BrickArgs, path: &str) -> anyhow::Error {

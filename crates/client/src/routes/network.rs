@@ -7,7 +7,7 @@ use layout::topology::Topology;
 use layout::{Sender, WriteRoute};
 use types::limits::NEAR_GROUPS_MAX;
 use types::messages::cluster::BrickInfo;
-use types::{Code, NodeId};
+use types::{Code, NodeId, RAIL};
 
 use crate::state::options::Encode;
 
@@ -113,7 +113,8 @@ pub(crate) fn nearest_groups(
 
 /// The node of a brick that listens at an address of this machine.
 fn node_of_bricks(bricks: &[BrickInfo], is_here: &impl Fn(&str) -> bool) -> Option<NodeId> {
-    bricks.iter().find(|brick| is_here(&host_of(&brick.address))).map(|brick| brick.node)
+    let is_here = |brick: &&BrickInfo| brick.address.split(RAIL).any(|rail| is_here(&host_of(rail)));
+    bricks.iter().find(is_here).map(|brick| brick.node)
 }
 
 /// The host of an address `host:port`, without the brackets of IPv6.

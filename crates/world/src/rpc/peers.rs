@@ -1,6 +1,6 @@
 //! The caller's side: one connection per address, shared by all calls to it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
@@ -12,13 +12,14 @@ use types::limits::CALL_TIMEOUT_US;
 use types::messages::Refused;
 use types::messages::session::{Grant, Piece};
 use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
-use types::{Buf, ClusterId, Epoch, Refusal};
+use types::{Buf, ClusterId, Epoch, RAIL, Refusal};
 
 use super::handshake::{Bulk, HANDSHAKE_US, initiate};
 use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport, refuse};
 use super::latch::Latch;
 use super::meter::Meter;
 use super::outgoing::Requests;
+use super::rails::{Rail, Rails, is_cut};
 use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
 use crate::trace::{Span, SpanKind, Trace};
@@ -44,7 +45,8 @@ const ASK_AGAIN_US: u64 = 200_000;
 /// A server of several that owes an answer and was silent for so long may have been followed by another one, in microseconds.
 const SILENCE_US: u64 = 1_500_000;
 
-/// The outgoing connections of one world: one per address, each shared by any number of calls.
+/// The outgoing connections of one world: one per address, each shared by any number of calls. A server may have several
+/// addresses, joined by `+`: then it has a connection over each, and calls are spread over those that work.
 ///
 /// Each connection has a task that reads. A call on a quiet connection sends its request itself. Under load, requests
 /// are queued and the connection's writer task sends them in batches. A large payload leaves as the server grants it, and the
@@ -58,6 +60,8 @@ struct Inner {
     /// Zeros until it is known.
     cluster: Cell<ClusterId>,
     links: RefCell<BTreeMap<String, Rc<Link>>>,
+    /// Of servers with several addresses.
+    rails: RefCell<BTreeMap<String, Rc<Rails>>>,
     incoming: Rc<Incoming>,
 }
 
@@ -78,7 +82,8 @@ impl Peers {
     pub(super) fn at(world: World, identity: Identity, port: Arc<ReceivePort>) -> Peers {
         let cluster = Cell::new(identity.cluster);
         let incoming = Rc::new(Incoming::new(world.clone(), port));
-        Peers(Rc::new(Inner { world, identity, cluster, links: RefCell::default(), incoming }))
+        let (links, rails) = (RefCell::default(), RefCell::default());
+        Peers(Rc::new(Inner { world, identity, cluster, links, rails, incoming }))
     }
 
     /// The window for what comes from other machines, which the threads of a process share, and what came through it.
@@ -128,17 +133,21 @@ impl Peers {
         request: &R,
         payload: Buf,
     ) -> Result<(R::Reply, Buf), CallError> {
-        let link = self.link(address);
+        let chosen = OnceCell::new();
+        let bytes = payload.len().max(request.reply_bytes());
         let class = crate::direct::on_the_wire();
         let traced = Trace::current().map(|trace| (trace, self.0.world.now()));
         let (is_traced, credit_us) = (traced.is_some(), Cell::new(0));
         let asking = async {
+            let link = self.way(address, bytes).await?;
+            let link = chosen.get_or_init(|| link);
             link.settled.wait().await;
             let open = link.open()?;
             // A large request has no credit for its answer.
             let is_large = open.requests.is_large(payload.len());
             let expected = if is_large { None } else { Some(request.reply_bytes()) };
-            let (ticket, credit) = Ticket::new(&link, &open, &self.0.incoming, expected, begun);
+            let (ticket, credit) = Ticket::new(link, &open, &self.0.incoming, expected, begun);
+            let _under_way = UnderWay::new(link, bytes);
             let record = wire::to_bytes(request);
             let kind = if is_traced { Flags::REQUEST.with(Flags::TRACED) } else { Flags::REQUEST };
             let flags = covered::flags(request, kind.with(Flags::of_class(class)));
@@ -161,33 +170,38 @@ impl Peers {
             None => (None, None),
         };
         if let Some((trace, from)) = traced {
-            let (address, credit_us) = (link.address.clone(), credit_us.get());
+            let (address, credit_us) = (address.into(), credit_us.get());
             let kind = SpanKind::Call { address, request: R::NAME, credit_us, served };
             trace.add(Span { kind, from, until: self.0.world.now() });
         }
         match answer {
             // The next call goes to the one that leads then.
             Some(Err(CallError::Refused(Refusal::NotLeader))) if address.contains(LIST) => {
-                self.0.remove(address, &link, CallError::Unreachable);
+                if let Some(link) = chosen.get() {
+                    self.0.remove(link, CallError::Unreachable);
+                }
                 Err(CallError::Unreachable)
             }
             Some(answer) => answer,
             None => {
                 // If the connection is still being made, other calls may wait for it: leave it.
-                if link.settled.is_set() {
-                    tracing::debug!(address, kind = R::NAME, "no answer in time");
-                    self.0.remove(address, &link, CallError::Unreachable);
+                if let Some(link) = chosen.get().filter(|link| link.settled.is_set()) {
+                    tracing::debug!(address = &*link.address, kind = R::NAME, "no answer in time");
+                    self.0.remove(link, CallError::Unreachable);
                 }
                 Err(CallError::Unreachable)
             }
         }
     }
 
-    /// Drops the connection to `address`; calls on it fail with [`CallError::Unreachable`].
+    /// Drops the connections to the server at `address`; calls on them fail with [`CallError::Unreachable`].
     pub fn forget(&self, address: &str) {
-        let link = self.0.links.borrow_mut().remove(address);
-        if let Some(link) = link {
-            link.close(CallError::Unreachable);
+        self.0.rails.borrow_mut().remove(address);
+        for rail in address.split(RAIL) {
+            let link = self.0.links.borrow_mut().remove(rail);
+            if let Some(link) = link {
+                link.close(CallError::Unreachable);
+            }
         }
     }
 
@@ -196,11 +210,46 @@ impl Peers {
         self.0.cluster.get()
     }
 
-    fn link(&self, address: &str) -> Rc<Link> {
+    /// The connection for a call with so many bytes, which may still have to be made. Of a server with several addresses it is one
+    /// that is made, and only if there is none, the call waits for the first.
+    async fn way(&self, address: &str, bytes: usize) -> Result<Rc<Link>, CallError> {
+        if !address.contains(RAIL) || address.contains(LIST) {
+            return Ok(self.link(address, None));
+        }
+        let rails = self.0.rails_of(address);
+        let (mut has_tried_all, mut error) = (false, CallError::Unreachable);
+        loop {
+            let now = self.0.world.now();
+            let may_try =
+                |rail: &Rail| rail.is_usable(now) || self.0.links.borrow().contains_key(rail.address());
+            let mut usable: Vec<Rail> = rails.each().filter(may_try).collect();
+            if usable.is_empty() && !std::mem::replace(&mut has_tried_all, true) {
+                usable = rails.each().collect();
+            }
+            let links: Vec<Rc<Link>> =
+                usable.into_iter().map(|rail| self.link(rail.address(), Some(rail.clone()))).collect();
+            let open: Vec<&Rc<Link>> = links.iter().filter(|link| link.open().is_ok()).collect();
+            if let Some(link) = rails.choose(&open, bytes > self.0.world.bulk_min()) {
+                return Ok(link.clone());
+            }
+            let opening = links.iter().filter(|link| !link.settled.is_set());
+            let opening: Vec<_> = opening.map(|link| Box::pin(link.settled.wait())).collect();
+            if opening.is_empty() {
+                return Err(error);
+            }
+            has_tried_all = true;
+            select_all(opening).await;
+            if let Some(why) = links.iter().find_map(|link| link.refused()) {
+                error = why;
+            }
+        }
+    }
+
+    fn link(&self, address: &str, rail: Option<Rail>) -> Rc<Link> {
         if let Some(link) = self.0.links.borrow().get(address) {
             return link.clone();
         }
-        let link = Rc::new(Link::new(address, self.0.incoming.sender()));
+        let link = Rc::new(Link::new(address, self.0.incoming.sender(), rail));
         self.0.links.borrow_mut().insert(address.to_owned(), link.clone());
         // In its own task, so that a caller that gives up does not end the connection attempt for the others.
         self.0.world.spawn("connect", open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
@@ -209,11 +258,25 @@ impl Peers {
 }
 
 impl Inner {
+    fn rails_of(&self, address: &str) -> Rc<Rails> {
+        if let Some(rails) = self.rails.borrow().get(address) {
+            return rails.clone();
+        }
+        self.rails
+            .borrow_mut()
+            .entry(address.to_owned())
+            .or_insert_with(|| Rc::new(Rails::new(address)))
+            .clone()
+    }
+
     /// Closes `link` and removes it, unless another one has already replaced it.
-    fn remove(&self, address: &str, link: &Rc<Link>, error: CallError) {
+    fn remove(&self, link: &Rc<Link>, error: CallError) {
         let mut links = self.links.borrow_mut();
-        if links.get(address).is_some_and(|other| Rc::ptr_eq(other, link)) {
-            links.remove(address);
+        if links.get(&*link.address).is_some_and(|other| Rc::ptr_eq(other, link)) {
+            links.remove(&*link.address);
+            if let Some(rail) = &link.rail {
+                rail.failed(self.world.now());
+            }
         }
         drop(links);
         link.close(error);
@@ -229,8 +292,10 @@ impl Inner {
 }
 
 /// A connection, from the first request for it to its end.
-struct Link {
+pub(super) struct Link {
     address: Rc<str>,
+    /// Which of its server's addresses that is, if it has several.
+    rail: Option<Rail>,
     stage: RefCell<Stage>,
     /// Set once the stage is no longer `Opening`.
     settled: Latch,
@@ -242,6 +307,8 @@ struct Link {
     sender: pace::Sender,
     /// When the server was heard last, or a call began while no other one waited.
     heard_us: Cell<u64>,
+    /// Bytes of calls that are not answered: of the request or of the answer, whichever has more.
+    under_way: Cell<usize>,
 }
 
 #[derive(Default)]
@@ -281,9 +348,10 @@ impl Pending {
 }
 
 impl Link {
-    fn new(address: &str, sender: pace::Sender) -> Link {
+    fn new(address: &str, sender: pace::Sender, rail: Option<Rail>) -> Link {
         Link {
             address: address.into(),
+            rail,
             stage: RefCell::default(),
             settled: Latch::default(),
             requests: Cell::new(0),
@@ -291,6 +359,25 @@ impl Link {
             is_free: Cell::new(false),
             sender,
             heard_us: Cell::new(0),
+            under_way: Cell::new(0),
+        }
+    }
+
+    /// Bytes of calls that are not answered.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.get()
+    }
+
+    /// Whether calls wait, and nothing has come for so long.
+    pub(super) fn is_silent(&self, now_us: u64, silence_us: u64) -> bool {
+        now_us >= self.heard_us.get() + silence_us && !self.pending.borrow().is_empty()
+    }
+
+    /// Why it is closed, if that is not that nobody is there.
+    fn refused(&self) -> Option<CallError> {
+        match &*self.stage.borrow() {
+            Stage::Closed(error) if *error != CallError::Unreachable => Some(*error),
+            _ => None,
         }
     }
 
@@ -315,6 +402,22 @@ impl Link {
         }
         self.settled.set();
         self.pending.borrow_mut().values_mut().for_each(|pending| pending.put(Err(error)));
+    }
+}
+
+/// Counts the bytes of a call at its connection until it is dropped.
+struct UnderWay<'a>(&'a Link, usize);
+
+impl<'a> UnderWay<'a> {
+    fn new(link: &'a Link, bytes: usize) -> UnderWay<'a> {
+        link.under_way.set(link.under_way.get() + bytes);
+        UnderWay(link, bytes)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - self.1);
     }
 }
 
@@ -456,17 +559,23 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
             }
             *link.stage.borrow_mut() = Stage::Open(opened.clone());
             link.settled.set();
+            if let Some(rail) = &link.rail {
+                rail.opened(world.now());
+            }
             let writer = send_queue.clone();
             world.spawn("requests out", async move { writer.write(|| {}).await });
             let identity = Identity { cluster, ..identity };
             let reading = read(&world, receiver, &link, &opened);
-            match address.contains(LIST) {
-                true => {
-                    let followed = is_followed(&world, &identity, &link, &server);
-                    let ends = select(Box::pin(reading), Box::pin(followed));
-                    send_queue.broken().or(ends).await;
-                }
-                false => drop(send_queue.broken().or(reading).await),
+            if address.contains(LIST) {
+                let followed = is_followed(&world, &identity, &link, &server);
+                let ends = select(Box::pin(reading), Box::pin(followed));
+                send_queue.broken().or(ends).await;
+            } else if let Some(rail) = &link.rail {
+                let cut = is_cut(&world, &identity, &link, rail);
+                let ends = select(Box::pin(reading), Box::pin(cut));
+                send_queue.broken().or(ends).await;
+            } else {
+                send_queue.broken().or(reading).await;
             }
             CallError::Unreachable
         }
@@ -474,13 +583,13 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
     };
     tracing::debug!(address, %error, "connection ended");
     match peers.upgrade() {
-        Some(peers) => peers.remove(&address, &link, error),
+        Some(peers) => peers.remove(&link, error),
         None => link.close(error),
     }
 }
 
 /// A connection after the handshake.
-struct Opened {
+pub(super) struct Opened {
     /// Its address.
     server: String,
     sender: Sender,
@@ -533,8 +642,7 @@ async fn is_followed(world: &World, identity: &Identity, link: &Link, server: &s
     let mut pause_us = SILENCE_US / 2;
     loop {
         world.sleep(pause_us).await;
-        let is_silent = world.now() >= link.heard_us.get() + SILENCE_US;
-        if !is_silent || link.pending.borrow().is_empty() {
+        if !link.is_silent(world.now(), SILENCE_US) {
             pause_us = SILENCE_US / 2;
             continue;
         }
@@ -549,7 +657,11 @@ async fn is_followed(world: &World, identity: &Identity, link: &Link, server: &s
     }
 }
 
-async fn connect_to(world: &World, identity: &Identity, address: &str) -> Result<Opened, CallError> {
+pub(super) async fn connect_to(
+    world: &World,
+    identity: &Identity,
+    address: &str,
+) -> Result<Opened, CallError> {
     let conn = world.connect(address).await.map_err(|error| {
         tracing::debug!(address, %error, "cannot connect");
         CallError::Unreachable

@@ -3,6 +3,7 @@
 
 mod announced;
 mod credit;
+mod rails;
 
 use std::cell::Cell;
 use std::pin::pin;

@@ -1,0 +1,129 @@
+//! A server with several addresses is called over all of them, and goes on being called when some are cut.
+
+use super::*;
+
+/// Starts a server at `address`; returns how many calls came to it.
+async fn start_at(world: &World, address: &str) -> Rc<Cell<u64>> {
+    let listener = world.listen(address).await.unwrap();
+    let count = Rc::new(Cell::new(0));
+    let counting = count.clone();
+    let handler = adder(world.clone(), move |_| counting.set(counting.get() + 1));
+    world.spawn("test", serve(world.clone(), listener, identity(Role::Brick), handler));
+    count
+}
+
+/// A call with a large payload.
+async fn ask_large(peers: &Peers, address: &str, number: u64) -> Result<u64, CallError> {
+    let payload = Buf::from(vec![7; 64 << 10]);
+    let (Told(told), back) = peers.call(address, Epoch(5), &Ask(number), payload.clone()).await?;
+    assert_eq!(back, payload);
+    Ok(told)
+}
+
+#[test]
+fn large_calls_are_spread_and_small_ones_keep_to_the_first() {
+    let sim = Simulation::new(1, SimOptions::default());
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        let (one, two) = (start_at(&server, "server:1").await, start_at(&server, "server:2").await);
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        // The first call goes over the first connection that is made.
+        assert_eq!(ask_large(&peers, "server:1+server:2", 2).await, Ok(3));
+        client.sleep(100_000).await;
+        let before = [one.get(), two.get()];
+        for _ in 0..20 {
+            assert_eq!(ask_large(&peers, "server:1+server:2", 2).await, Ok(3));
+        }
+        assert_eq!([one.get() - before[0], two.get() - before[1]], [10, 10], "by turns");
+        let before = [one.get(), two.get()];
+        for _ in 0..20 {
+            let small = peers.call("server:1+server:2", Epoch(5), &Ask(2), Buf::empty()).await;
+            assert_eq!(small, Ok((Told(3), Buf::empty())));
+        }
+        assert_eq!([one.get() - before[0], two.get() - before[1]], [20, 0]);
+        // While one of them has bytes under way, the other one is free.
+        let before = [one.get(), two.get()];
+        let (first, second) =
+            (ask_large(&peers, "server:1+server:2", 5), ask_large(&peers, "server:1+server:2", 5));
+        assert_eq!(futures_util::future::join(first, second).await, (Ok(6), Ok(6)));
+        assert_eq!([one.get() - before[0], two.get() - before[1]], [1, 1]);
+    });
+}
+
+#[test]
+fn a_rail_where_nobody_is_costs_nothing() {
+    let sim = Simulation::new(2, SimOptions::default());
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    let nobody = sim.node("nobody");
+    sim.block_on("client", async {
+        start_at(&server, "server:1").await;
+        // One refuses, one is far away and never answers.
+        sim.partition("client", "nobody", true);
+        drop(nobody);
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let before = client.now();
+        for _ in 0..100 {
+            assert_eq!(ask_large(&peers, "nobody:1+server:9+server:1", 2).await, Ok(3));
+        }
+        assert!(client.now() - before < 1_000_000, "{} us", client.now() - before);
+        // Where none answers, a call fails, and the next one tries anew.
+        for _ in 0..3 {
+            assert_eq!(ask_large(&peers, "server:8+server:9", 2).await, Err(CallError::Unreachable));
+        }
+        start_at(&server, "server:9").await;
+        assert_eq!(ask_large(&peers, "server:8+server:9", 2).await, Ok(3));
+    });
+}
+
+#[test]
+fn a_rail_that_is_cut_is_left_within_seconds_and_taken_again_later() {
+    for seed in 0..seeds(20) {
+        let sim = Simulation::new(seed, SimOptions::default());
+        // Two machines stand for two ports of one.
+        let (left, right, client) = (sim.node("left"), sim.node("right"), sim.node("client"));
+        sim.block_on("client", async {
+            let (one, two) = (start_at(&left, "left:1").await, start_at(&right, "right:1").await);
+            let peers = Peers::new(client.clone(), identity(Role::Client));
+            let ask = || ask_large(&peers, "left:1+right:1", 2);
+            assert_eq!(ask().await, Ok(3));
+            client.sleep(100_000).await;
+            assert!(ask().await.is_ok() && ask().await.is_ok());
+            sim.partition("client", "left", true);
+            let cut_us = client.now();
+            // Those that wait for an answer over it fail, and are asked again by their callers.
+            let (mut failed, mut done) = (0, 0);
+            while done < 100 {
+                match ask().await {
+                    Ok(_) => done += 1,
+                    Err(CallError::Unreachable) => failed += 1,
+                    Err(error) => panic!("seed {seed}: {error}"),
+                }
+            }
+            let took_us = client.now() - cut_us;
+            assert!(failed <= 1 && took_us < 4_000_000, "seed {seed}: {failed} failed, {took_us} us");
+            sim.partition("client", "left", false);
+            let (before, until) = (one.get(), client.now() + 40_000_000);
+            while one.get() < before + 10 && client.now() < until {
+                assert!(ask().await.is_ok(), "seed {seed}");
+                client.sleep(100_000).await;
+            }
+            assert!(one.get() >= before + 10, "seed {seed}: it is used again");
+            assert!(two.get() > 50);
+        });
+    }
+}
+
+#[test]
+fn a_slow_server_keeps_its_connections() {
+    let sim = Simulation::new(3, SimOptions::default());
+    let (server, client) = (sim.node("server"), sim.node("client"));
+    sim.block_on("client", async {
+        start_at(&server, "server:1").await;
+        start_at(&server, "server:2").await;
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let from = client.now();
+        let never = peers.call("server:1+server:2", Epoch(5), &Ask(NEVER), Buf::empty()).await;
+        assert_eq!(never, Err(CallError::Unreachable));
+        assert!(client.now() - from >= types::limits::CALL_TIMEOUT_US, "it was not given up before");
+    });
+}
