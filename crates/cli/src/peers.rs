@@ -15,12 +15,12 @@ fn credit_rate(peer: &PeerReport) -> Option<f64> {
     (peer.credit_bytes > 0 && peer.credit_us > 0).then(|| peer.credit_bytes as f64 / peer.credit_us as f64)
 }
 
-/// How equal the rates are of those whose messages had to wait for credit ([`pace::fairness`]), and how many they are; `None`
+/// How equal the rates are of those whose messages had to wait for credit ([`types::fairness`]), and how many they are; `None`
 /// with fewer than two.
 pub(crate) fn fairness(peers: &[PeerReport]) -> Option<(f64, usize)> {
     let rates: Vec<f64> = peers.iter().filter_map(credit_rate).collect();
     let count = rates.len();
-    (count > 1).then(|| (pace::fairness(rates), count))
+    (count > 1).then(|| (types::fairness(rates), count))
 }
 
 /// Rows of a table, with a head.

@@ -49,9 +49,9 @@ impl Report {
         all as f64 / 1e6 / self.seconds.max(1e-9)
     }
 
-    /// How equal the clients' shares are ([`pace::fairness`]).
+    /// How equal the clients' shares are ([`types::fairness`]).
     pub fn fairness(&self) -> f64 {
-        pace::fairness(self.bytes.iter().map(|bytes| *bytes as f64))
+        types::fairness(self.bytes.iter().map(|bytes| *bytes as f64))
     }
 
     /// The median of the clients' windows, in bytes.

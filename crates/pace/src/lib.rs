@@ -21,14 +21,13 @@
 //! [`Receiver`] decides who may send how much to one thread, [`Port`] how much each thread, and each process of a machine, has
 //! of the [`Window`], and the window how much that is in all. [`LossCounter`] tells the window what was lost. [`Latencies`] says whose answers are late, and
 //! when to ask in another way. [`Classes`] says which class of requests a disk serves next, and [`device`] in which order those
-//! of a class go. [`fairness()`] tells how equal shares were. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never goes back.
+//! of a class go. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never goes back.
 //!
 //! Sources: Phanishayee et al., FAST 2008 (reads from many servers collapse when their windows exceed the port's buffer);
 //! Montazeri et al., SIGCOMM 2018 (Homa: grants by the receiver); 3FS (requests to send).
 
 mod classes;
 pub mod device;
-mod fairness;
 mod latency;
 mod losses;
 mod port;
@@ -36,7 +35,6 @@ mod receiver;
 mod window;
 
 pub use classes::{Classes, IoClass, LIMIT_MIN, Next, Share, WEIGHT_MAX, WHOLE};
-pub use fairness::fairness;
 pub use latency::{Ask, Latencies, Slow};
 pub use losses::LossCounter;
 pub use port::{Member, Port, Stats, Told};

@@ -257,10 +257,11 @@ fn run_all(setup: Setup) -> Outcome {
     }
     let could = (ms * 1_000_000 - warm) * RATE / 1_000_000 * PAYLOAD as u64 / PACKET;
     let delivered: Vec<f64> = processes.iter().map(|of| of.delivered as f64).collect();
+    let (sum, squares) = (delivered.iter().sum::<f64>(), delivered.iter().map(|of| of * of).sum::<f64>());
     Outcome {
-        share: delivered.iter().sum::<f64>() / could as f64,
+        share: sum / could as f64,
         late_losses: network.lost - lost_early,
-        fairness: pace::fairness(delivered),
+        fairness: sum * sum / (delivered.len() as f64 * squares),
     }
 }
 

@@ -25,6 +25,7 @@ pub mod buf;
 pub mod checksum;
 pub mod code_probe;
 pub mod cost;
+mod fairness;
 mod geometry;
 mod ids;
 pub mod limits;
@@ -38,6 +39,7 @@ pub mod wire;
 pub const RAIL: char = '+';
 
 pub use buf::{Buf, BufMut};
+pub use fairness::fairness;
 pub use geometry::{Code, Geometry, GeometryError};
 pub use ids::*;
 pub use refusal::{Refusal, RetryAction};

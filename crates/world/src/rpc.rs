@@ -5,6 +5,7 @@
 //! `outgoing.rs`).
 
 mod announced;
+mod connect;
 mod covered;
 mod handshake;
 mod incoming;

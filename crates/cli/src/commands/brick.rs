@@ -167,6 +167,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
         let what = "--depth and --scheduler are for the queue of a direct disk, and this one is buffered";
         return Err(problem(what, "--io direct"));
     }
+    let advertise = advertised(&args.advertise)?;
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
     let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
@@ -187,7 +188,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             meta: args.meta().to_owned(),
             memory_budget: args.memory.0,
             class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
-            advertise: advertised(&args.advertise)?,
+            advertise,
             threads: args.threads.into(),
             depth: args.depth.unwrap_or(DEPTH),
             policy: args.scheduler.unwrap_or(PolicyName::Noop),

@@ -73,6 +73,7 @@ mod nfs_faults;
 mod paper;
 mod partitions;
 mod posix;
+mod rails;
 mod refusals;
 mod rejoin;
 mod remote;

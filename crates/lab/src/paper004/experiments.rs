@@ -126,11 +126,12 @@ impl Lab<'_> {
         self.make_shoal_files(&cluster)?;
         self.by_tasks(&cluster)?;
         self.by_clients(&cluster)?;
-        self.by_sharers(&cluster)?;
         self.by_mounts(&cluster)?;
         self.by_servers(&cluster)?;
         self.by_probe(&cluster)?;
-        self.by_control(&cluster)
+        self.by_control(&cluster)?;
+        // At last, because the kernel remembers for a while what it has lost on the way to a client.
+        self.by_sharers(&cluster)
     }
 
     fn by_tasks(&mut self, cluster: &Cluster<'_>) -> Result<()> {

@@ -148,7 +148,7 @@ impl Run {
 
     /// How equal the mounts' shares are (Jain).
     pub fn fairness(&self) -> f64 {
-        pace::fairness(self.bytes.iter().map(|bytes| *bytes as f64))
+        types::fairness(self.bytes.iter().map(|bytes| *bytes as f64))
     }
 
     fn to_json(&self) -> Value {

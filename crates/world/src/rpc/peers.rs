@@ -14,7 +14,8 @@ use types::messages::session::{Grant, Piece};
 use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
 use types::{Buf, ClusterId, Epoch, RAIL, Refusal};
 
-use super::handshake::{Bulk, HANDSHAKE_US, initiate};
+use super::connect::{LIST, Opened, connect, is_followed};
+use super::handshake::HANDSHAKE_US;
 use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport, refuse};
 use super::latch::Latch;
 use super::meter::Meter;
@@ -23,7 +24,7 @@ use super::rails::{Rail, Rails, is_cut};
 use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
 use crate::trace::{Span, SpanKind, Trace};
-use crate::{Frame, Losses, Receiver, Sender, World};
+use crate::{Frame, Receiver, World};
 
 /// Whether something of an answer has come: all of it, or the announcement that it will. Then its server has it.
 #[derive(Clone, Default, Debug)]
@@ -35,15 +36,6 @@ impl Begun {
         self.0.get()
     }
 }
-
-/// Between the addresses of servers of which one leads.
-const LIST: char = ',';
-/// Longest pause between two times that others are asked meanwhile, in microseconds.
-const PAUSE_MAX_US: u64 = 6_000_000;
-/// Pause before a server that does not lead is asked again, in microseconds.
-const ASK_AGAIN_US: u64 = 200_000;
-/// A server of several that owes an answer and was silent for so long may have been followed by another one, in microseconds.
-const SILENCE_US: u64 = 1_500_000;
 
 /// The outgoing connections of one world: one per address, each shared by any number of calls. A server may have several
 /// addresses, joined by `+`: then it has a connection over each, and calls are spread over those that work.
@@ -363,6 +355,11 @@ impl Link {
         }
     }
 
+    /// The address of its server.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
     /// Bytes of calls that are not answered.
     pub(super) fn under_way(&self) -> usize {
         self.under_way.get()
@@ -586,90 +583,6 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
         Some(peers) => peers.remove(&link, error),
         None => link.close(error),
     }
-}
-
-/// A connection after the handshake.
-pub(super) struct Opened {
-    /// Its address.
-    server: String,
-    sender: Sender,
-    receiver: Receiver,
-    losses: Losses,
-    cluster: ClusterId,
-    is_local: bool,
-    /// What large requests need.
-    bulk: Bulk,
-}
-
-/// Connects to the server at `address`. Where this is a list, to the one of them that leads: all are asked at once, and again
-/// while one of them says nothing, because it may stand still while another one is elected.
-async fn connect(world: &World, identity: &Identity, address: &str) -> Result<Opened, CallError> {
-    let servers: Vec<&str> = address.split(LIST).collect();
-    if let [server] = servers.as_slice() {
-        return connect_to(world, identity, server).await;
-    }
-    let attempt = |at: usize, pause_us: u64| {
-        let server = servers[at];
-        Box::pin(async move {
-            world.sleep(pause_us).await;
-            (at, connect_to(world, identity, server).await)
-        })
-    };
-    let mut attempts: Vec<_> = (0..servers.len()).map(|at| attempt(at, 0)).collect();
-    let (mut silent, mut reason) = (vec![true; servers.len()], CallError::Unreachable);
-    loop {
-        let ((at, opened), _, mut others) = select_all(attempts).await;
-        let error = match opened {
-            Ok(opened) => return Ok(opened),
-            Err(error) => error,
-        };
-        // While no server leads, that will change. A wrong key will not.
-        if !matches!(error, CallError::Unreachable | CallError::Refused(Refusal::NotLeader)) {
-            reason = error;
-        }
-        silent[at] = false;
-        if !silent.contains(&true) {
-            return Err(reason);
-        }
-        others.push(attempt(at, ASK_AGAIN_US));
-        attempts = others;
-    }
-}
-
-/// Returns when another server of the list leads, while `server` does not answer the calls that wait: it may stand still, or
-/// the way to it is broken.
-async fn is_followed(world: &World, identity: &Identity, link: &Link, server: &str) {
-    let mut pause_us = SILENCE_US / 2;
-    loop {
-        world.sleep(pause_us).await;
-        if !link.is_silent(world.now(), SILENCE_US) {
-            pause_us = SILENCE_US / 2;
-            continue;
-        }
-        // A server that is only slow may have thousands of callers, who all ask the others.
-        pause_us = (2 * pause_us).min(PAUSE_MAX_US);
-        for other in link.address.split(LIST).filter(|other| *other != server) {
-            let asked = world.timeout(SILENCE_US, connect_to(world, identity, other)).await;
-            if matches!(asked, Some(Ok(_))) {
-                return tracing::debug!(server, other, "another server leads");
-            }
-        }
-    }
-}
-
-pub(super) async fn connect_to(
-    world: &World,
-    identity: &Identity,
-    address: &str,
-) -> Result<Opened, CallError> {
-    let conn = world.connect(address).await.map_err(|error| {
-        tracing::debug!(address, %error, "cannot connect");
-        CallError::Unreachable
-    })?;
-    let (losses, is_local) = (conn.losses(), conn.is_local());
-    let (mut sender, mut receiver) = conn.split();
-    let (cluster, bulk) = initiate(world, identity, &mut sender, &mut receiver).await?;
-    Ok(Opened { server: address.to_owned(), sender, receiver, losses, cluster, is_local, bulk })
 }
 
 /// Delivers answers to the waiting calls, and sends what the server grants, until the connection ends or an invalid frame

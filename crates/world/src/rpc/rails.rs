@@ -6,7 +6,8 @@ use std::rc::Rc;
 use futures_util::future::join;
 use types::RAIL;
 
-use super::peers::{Link, connect_to};
+use super::connect::connect_to;
+use super::peers::Link;
 use super::{CallError, Identity};
 use crate::World;
 
