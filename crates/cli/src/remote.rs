@@ -79,7 +79,12 @@ impl Target {
 
     /// Options of a client of one of its volumes; `place` says where the volume is mounted, for people to read.
     pub(crate) fn client(&self, volume: &str, memory: Size, place: String) -> client::MountOptions {
-        let identity = Identity { cluster: ClusterId::default(), key: self.key.clone(), role: Role::Client };
+        let identity = Identity {
+            cluster: ClusterId::default(),
+            key: self.key.clone(),
+            role: Role::Client,
+            name: String::new(),
+        };
         client::MountOptions {
             memory_budget: memory.0,
             place,
@@ -167,7 +172,8 @@ impl Remote {
     /// As [`Remote::new`], in this role.
     pub(crate) fn as_role(target: &Target, role: Role) -> anyhow::Result<Remote> {
         let world = real_world()?;
-        let identity = Identity { cluster: ClusterId::default(), key: target.key.clone(), role };
+        let identity =
+            Identity { cluster: ClusterId::default(), key: target.key.clone(), role, name: String::new() };
         let peers = Peers::new(world.clone(), identity);
         Ok(Remote { world, peers, meta: target.meta.clone() })
     }

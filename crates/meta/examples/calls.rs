@@ -107,7 +107,7 @@ fn serve(
 }
 
 fn identity(role: Role) -> Identity {
-    Identity { cluster: ClusterId([7; 16]), key: Key::OPEN, role }
+    Identity { cluster: ClusterId([7; 16]), key: Key::OPEN, role, name: String::new() }
 }
 
 fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {

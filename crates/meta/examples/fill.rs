@@ -30,7 +30,7 @@ fn main() -> Result<(), Fault> {
     let per_dir: u64 = rest.first().map_or(Ok(0), |text| text.parse())?;
     let key: Key = std::fs::read_to_string(key_file)?.trim().parse().map_err(|_| "no key file")?;
     let world = World::real()?;
-    let identity = Identity { cluster: ClusterId::default(), key, role: Role::Client };
+    let identity = Identity { cluster: ClusterId::default(), key, role: Role::Client, name: String::new() };
     let filler = Filler { peers: Peers::new(world.clone(), identity), meta: meta.clone() };
     let start = world.now();
     world.block_on(async {

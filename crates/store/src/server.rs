@@ -188,7 +188,8 @@ impl Brick {
             let server = server.clone();
             Rc::new(move |call| Box::pin(server.clone().answer_in_time(call)))
         };
-        let (identity, threads) = (server.options.identity.clone(), server.options.threads);
+        let identity = Identity { name: server.address.clone(), ..server.options.identity.clone() };
+        let threads = server.options.threads;
         let connections = world::serve_on_threads(&world, listener, &identity, threads, handler);
         world.spawn("connections", connections.map_err(BrickError::Threads)?);
         world.named("beat", server.beat_for_ever()).await

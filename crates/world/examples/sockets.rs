@@ -172,7 +172,7 @@ fn turn(kind: &str, load: Load) -> Figures {
     let world = World::real().expect("a world");
     world.clone().block_on(async move {
         // One connection for each: `Peers` has one per address.
-        let identity = || Identity { cluster: CLUSTER, key: KEY, role: Role::Client };
+        let identity = || Identity { cluster: CLUSTER, key: KEY, role: Role::Client, name: String::new() };
         let peers: Vec<Rc<Peers>> =
             (0..load.connections).map(|_| Rc::new(Peers::new(world.clone(), identity()))).collect();
         let each = (BYTES / (load.request + load.reply)).min(CALLS_MAX) / load.connections / load.depth;
@@ -254,7 +254,7 @@ fn answer_on_a_ring(tell: &mpsc::Sender<String>) {
                 Ok(Answer::new(&Told { len }, stock.slice(0..len as usize)))
             })
         });
-        let identity = Identity { cluster: CLUSTER, key: KEY, role: Role::Brick };
+        let identity = Identity { cluster: CLUSTER, key: KEY, role: Role::Brick, name: String::new() };
         serve(world.clone(), listener, identity, handler).await;
     });
 }
@@ -295,7 +295,12 @@ fn attend(stream: TcpStream, hand: Option<&mpsc::Sender<Asked>>, stock: &Buf) ->
     let welcome = Welcome { version: VERSION, role: Role::Brick, cluster: CLUSTER, nonce: [1; 32], proof };
     write(&stream, &asked, &welcome, &Buf::empty())?;
     let (asked, ..) = read(&mut input)?;
-    write(&stream, &asked, &Proved { bulk: u32::MAX, is_crowded: false }, &Buf::empty())?;
+    write(
+        &stream,
+        &asked,
+        &Proved { bulk: u32::MAX, is_crowded: false, name: String::new() },
+        &Buf::empty(),
+    )?;
     loop {
         let (header, record, _payload) = read(&mut input)?;
         match hand {

@@ -49,6 +49,9 @@ pub struct Identity {
     pub key: Key,
     /// What it is.
     pub role: Role,
+    /// Where others reach it, if it is a server with several addresses: all of them, joined by [`RAIL`](types::RAIL). Otherwise it
+    /// may be empty.
+    pub name: String,
 }
 
 /// Why a call failed.

@@ -183,7 +183,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
         let options = BrickOptions {
             brick: superblock.brick,
             node: NodeId(args.node()),
-            identity: Identity { cluster: superblock.cluster, key, role: Role::Brick },
+            identity: Identity { cluster: superblock.cluster, key, role: Role::Brick, name: String::new() },
             listen: args.listen().to_owned(),
             meta: args.meta().to_owned(),
             memory_budget: args.memory.0,
@@ -280,7 +280,7 @@ fn one_address(text: &str) -> Result<String, String> {
     let port =
         text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
     match port {
-        Some(Ok(1..)) if !text.contains(RAIL) => Ok(text.to_owned()),
+        Some(Ok(1..)) if !text.contains(|c: char| c == RAIL || c.is_whitespace()) => Ok(text.to_owned()),
         _ => Err("an address is HOST:PORT, as in 10.0.0.2:7411".to_owned()),
     }
 }

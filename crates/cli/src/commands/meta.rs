@@ -112,7 +112,7 @@ fn serve(args: &MetaArgs) -> anyhow::Result<()> {
     let engine = world.block_on(open_store(&world, &path, args.memory.0))?;
     let service = MetaOptions {
         listen: args.listen.clone(),
-        identity: Identity { cluster: ClusterId::default(), key, role: Role::Meta },
+        identity: Identity { cluster: ClusterId::default(), key, role: Role::Meta, name: String::new() },
         memory_budget: args.memory.0,
     };
     let options = ServerOptions { service, advertise, join: args.join.clone() };

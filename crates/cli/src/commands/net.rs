@@ -11,6 +11,7 @@ use std::net::{ToSocketAddrs, UdpSocket};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use types::RAIL;
 use types::messages::cluster::{BrickInfo, BrickState};
 use world::WindowSetting;
 
@@ -65,7 +66,7 @@ fn measure(connection: &ConnectionArgs, output: &Output) -> anyhow::Result<()> {
         return Err(problem("no brick is up", "`shoal status` shows them"));
     }
     let (far, near): (Vec<&BrickInfo>, Vec<&BrickInfo>) =
-        up.into_iter().partition(|brick| !is_here(&brick.address));
+        up.into_iter().partition(|brick| !brick.address.split(RAIL).any(is_here));
     if far.is_empty() {
         let document = json!({ "bricks": [], "here": near.len() });
         output.answer(&document, || {
@@ -73,7 +74,10 @@ fn measure(connection: &ConnectionArgs, output: &Output) -> anyhow::Result<()> {
         });
         return Ok(());
     }
-    let bricks = far.iter().map(|brick| (brick.id, brick.address.clone())).collect();
+    let rails = |brick: &&BrickInfo| {
+        brick.address.split(RAIL).map(|rail| (brick.id, rail.to_owned())).collect::<Vec<_>>()
+    };
+    let bricks = far.iter().flat_map(rails).collect();
     let bar = output.spinner("measuring the network");
     let probed = Probe::new(&remote, bricks).run();
     bar.finish_and_clear();

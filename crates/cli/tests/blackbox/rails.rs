@@ -9,13 +9,13 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nix::libc::O_DIRECT;
+use nix::libc::{O_DIRECT, O_DSYNC};
 
 use crate::fixture::{Fixture, Pages, Prng, text, wait_for};
 
 const BRICKS: u32 = 3;
 const SOON: Duration = Duration::from_secs(60);
-/// A call that is cut off is noticed after 2.5 s at most on an idle machine, and only after 10 s if nobody looks.
+/// A call that is cut off is noticed within 4 s on an idle machine.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 const ROUNDS: u64 = 60;
 
@@ -125,7 +125,7 @@ fn two_networks_are_used_at_once_and_either_may_be_cut() {
     fixture.must(&["tune", text(&mnt), "io-cache=off", "read-ahead=off"]);
 
     let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create(true).custom_flags(O_DIRECT);
+    let options = options.read(true).write(true).create(true).custom_flags(O_DIRECT | O_DSYNC);
     let file = options.open(mnt.join("file")).expect("a file");
     let (mut prng, mut pages, mut longest) = (Prng::new(8), Pages::new(), Duration::ZERO);
     let mut right: Vec<Vec<u8>> = Vec::new();
@@ -136,7 +136,7 @@ fn two_networks_are_used_at_once_and_either_may_be_cut() {
                 let through: Vec<u64> =
                     networks.bytes().iter().zip(before).map(|(after, before)| after - before).collect();
                 let all: u64 = through.iter().sum();
-                assert!(through.iter().all(|bytes| *bytes > all / 4), "both are used: {through:?}");
+                assert!(through.iter().all(|bytes| *bytes > all / 8), "both are used: {through:?}");
                 networks.cut(1, true);
             }
             // The other one is taken again only after its pause, so both work for a while.

@@ -72,7 +72,7 @@ pub(crate) struct Client {
 }
 
 pub(crate) fn identity(role: Role) -> Identity {
-    Identity { cluster: CLUSTER, key: Key([7; 32]), role }
+    Identity { cluster: CLUSTER, key: Key([7; 32]), role, name: String::new() }
 }
 
 impl Cluster {

@@ -104,7 +104,7 @@ pub struct Cluster {
 }
 
 pub fn identity(role: Role) -> Identity {
-    Identity { cluster: ClusterId([7; 16]), key: Key([3; 32]), role }
+    Identity { cluster: ClusterId([7; 16]), key: Key([3; 32]), role, name: String::new() }
 }
 
 impl Cluster {

@@ -25,7 +25,7 @@ use types::messages::cluster::{
     BrickHeartbeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotConfig,
     SlotState, Tier, VolumeInfo,
 };
-use types::{BrickId, Code, Epoch, GroupId, Refusal};
+use types::{BrickId, Code, Epoch, GroupId, RAIL, Refusal};
 
 use super::epochs::reconfigure;
 use super::history::Changed;
@@ -47,7 +47,7 @@ impl Cluster {
             let other = instance.incarnation != request.incarnation;
             if other
                 && old.state == BrickState::Up
-                && old.address != request.address
+                && !share_an_address(&old.address, &request.address)
                 && !expired(instance, now)
             {
                 return Err(Refusal::ServedTwice);
@@ -262,6 +262,11 @@ pub(super) fn codes_of(volume: &VolumeInfo) -> impl Iterator<Item = Code> + use<
 }
 
 /// Whether a life's lease has certainly run out.
+/// Whether one of several addresses is the same: then both are of one machine.
+fn share_an_address(one: &str, other: &str) -> bool {
+    one.split(RAIL).any(|rail| other.split(RAIL).any(|address| address == rail))
+}
+
 fn expired(instance: &BrickInstance, now: u64) -> bool {
     now.saturating_sub(instance.heard) > LEASE_US + LEASE_MARGIN_US
 }

@@ -26,7 +26,7 @@ const MEMORY: u64 = 1 << 20;
 const RECOVERY_US: u64 = 20_000_000;
 
 fn identity(role: Role) -> Identity {
-    Identity { cluster: CLUSTER, key: Key([1; 32]), role }
+    Identity { cluster: CLUSTER, key: Key([1; 32]), role, name: String::new() }
 }
 
 struct Servers {

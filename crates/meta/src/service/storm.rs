@@ -23,7 +23,8 @@ const BLOCK: u64 = 4096;
 const MEMORY: u64 = 1 << 20;
 
 fn options() -> MetaOptions {
-    let identity = Identity { cluster: ClusterId([7; 16]), key: Key([1; 32]), role: Role::Meta };
+    let identity =
+        Identity { cluster: ClusterId([7; 16]), key: Key([1; 32]), role: Role::Meta, name: String::new() };
     MetaOptions { listen: "meta:1".into(), identity, memory_budget: MEMORY }
 }
 

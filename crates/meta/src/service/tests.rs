@@ -35,7 +35,7 @@ const META: &str = "meta:7000";
 const GONE: u64 = LEASE_US + LEASE_MARGIN_US;
 
 fn identity(role: Role) -> Identity {
-    Identity { cluster: ClusterId([7; 16]), key: Key([1; 32]), role }
+    Identity { cluster: ClusterId([7; 16]), key: Key([1; 32]), role, name: String::new() }
 }
 
 /// A simulated cluster with a metadata service.

@@ -63,11 +63,14 @@ impl Server {
             if brick == self.options.brick {
                 self.journal.request_sync();
             } else if let Some(address) = self.address_of(brick) {
-                let peers = self.peers.clone();
-                self.world.spawn("nudge", async move {
-                    // The outcome is known from the answers to the operations themselves.
-                    let _ = peers.call(&address, Epoch(0), &Flush {}, Buf::empty()).await;
-                });
+                // Behind the operations, whichever connection they took.
+                for rail in self.peers.connected(&address) {
+                    let peers = self.peers.clone();
+                    self.world.spawn("nudge", async move {
+                        // The outcome is known from the answers to the operations themselves.
+                        let _ = peers.call(&rail, Epoch(0), &Flush {}, Buf::empty()).await;
+                    });
+                }
             }
         }
     }

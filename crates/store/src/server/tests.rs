@@ -65,7 +65,7 @@ fn cluster_map(geometry: Geometry, groups: Vec<GroupConfig>) -> ClusterMap {
 }
 
 fn identity(role: Role) -> Identity {
-    Identity { cluster: CLUSTER, key: Key([7; 32]), role }
+    Identity { cluster: CLUSTER, key: Key([7; 32]), role, name: String::new() }
 }
 
 /// A brick so small that checkpoints and a full disk come soon.

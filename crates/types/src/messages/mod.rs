@@ -47,8 +47,7 @@ records! {
         least_us: u64,
         /// Bytes of messages that had to wait for credit.
         credit_bytes: u64,
-        /// How long such messages were on their way, waiting included, in microseconds; those of one connection at the same time
-        /// count once.
+        /// For how long there were such messages on their way, waiting included, in microseconds.
         credit_us: u64,
     }
     /// The receive window of a process, and what came through it since the start.

@@ -54,6 +54,8 @@ records! {
         bulk: u32,
         /// Whether the server is crowded now.
         is_crowded: bool,
+        /// Where others reach the server, if it says so: all its addresses, joined by [`RAIL`](crate::RAIL).
+        name: String,
     };
     /// Send so many bytes more of the payload that you have announced under this request id. There is no answer but the pieces.
     /// From caller to server, as a request, it is about the answer; from server to caller, as an answer, about the request. 0

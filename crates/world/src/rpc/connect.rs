@@ -3,7 +3,7 @@
 use futures_util::future::select_all;
 use types::{ClusterId, Refusal};
 
-use super::handshake::{Bulk, initiate};
+use super::handshake::{Bulk, Heard, initiate};
 use super::peers::Link;
 use super::{CallError, Identity};
 use crate::{Losses, Receiver, Sender, World};
@@ -28,6 +28,8 @@ pub(super) struct Opened {
     pub(super) is_local: bool,
     /// What large requests need.
     pub(super) bulk: Bulk,
+    /// All addresses of its server, if it says them.
+    pub(super) name: String,
 }
 
 /// Connects to the server at `address`. Where this is a list, to the one of them that leads: all are asked at once, and again
@@ -65,8 +67,8 @@ pub(super) async fn connect(world: &World, identity: &Identity, address: &str) -
     }
 }
 
-/// Returns when another server of the list leads, while `server` does not answer the calls that wait: it may stand still, or
-/// the way to it is broken.
+/// Returns when another address of the list leads to a server that leads, while nothing is heard from `server`, for whose answers
+/// calls wait: it may stand still, or the way to it is broken. One that is only slow takes a new connection.
 pub(super) async fn is_followed(world: &World, identity: &Identity, link: &Link, server: &str) {
     let mut pause_us = SILENCE_US / 2;
     loop {
@@ -79,7 +81,13 @@ pub(super) async fn is_followed(world: &World, identity: &Identity, link: &Link,
         pause_us = (2 * pause_us).min(PAUSE_MAX_US);
         for other in link.address().split(LIST).filter(|other| *other != server) {
             let asked = world.timeout(SILENCE_US, connect_to(world, identity, other)).await;
-            if matches!(asked, Some(Ok(_))) {
+            let leads = matches!(asked, Some(Ok(_)));
+            if leads
+                && !matches!(
+                    world.timeout(SILENCE_US, connect_to(world, identity, server)).await,
+                    Some(Ok(_))
+                )
+            {
                 return tracing::debug!(server, other, "another server leads");
             }
         }
@@ -97,6 +105,6 @@ pub(super) async fn connect_to(
     })?;
     let (losses, is_local) = (conn.losses(), conn.is_local());
     let (mut sender, mut receiver) = conn.split();
-    let (cluster, bulk) = initiate(world, identity, &mut sender, &mut receiver).await?;
-    Ok(Opened { server: address.to_owned(), sender, receiver, losses, cluster, is_local, bulk })
+    let Heard { cluster, bulk, name } = initiate(world, identity, &mut sender, &mut receiver).await?;
+    Ok(Opened { server: address.to_owned(), sender, receiver, losses, cluster, is_local, bulk, name })
 }

@@ -47,13 +47,22 @@ pub(super) struct Bulk {
     pub(super) is_crowded: bool,
 }
 
-/// The caller's side of the handshake. Returns the server's cluster, and what large requests need.
+/// What a caller has heard of a server.
+pub(super) struct Heard {
+    pub(super) cluster: ClusterId,
+    /// What large requests need.
+    pub(super) bulk: Bulk,
+    /// All its addresses, if it says them.
+    pub(super) name: String,
+}
+
+/// The caller's side of the handshake.
 pub(super) async fn initiate(
     world: &World,
     identity: &Identity,
     sender: &mut Sender,
     receiver: &mut Receiver,
-) -> Result<(ClusterId, Bulk), CallError> {
+) -> Result<Heard, CallError> {
     let asked = nonce(world);
     let hello = Hello { version_min: VERSION_MIN, version_max: VERSION, role: identity.role, nonce: asked };
     let welcome: Welcome = ask(identity.cluster, &hello, sender, receiver).await?;
@@ -68,8 +77,8 @@ pub(super) async fn initiate(
         return Err(CallError::WrongKey);
     }
     let proof = prove(&identity.key, true, &asked, &welcome.nonce, welcome.cluster);
-    let Proved { bulk, is_crowded } = ask(welcome.cluster, &Prove { proof }, sender, receiver).await?;
-    Ok((welcome.cluster, Bulk { bytes: bulk as usize, is_crowded }))
+    let Proved { bulk, is_crowded, name } = ask(welcome.cluster, &Prove { proof }, sender, receiver).await?;
+    Ok(Heard { cluster: welcome.cluster, bulk: Bulk { bytes: bulk as usize, is_crowded }, name })
 }
 
 /// Sends a record and reads the answer.
@@ -170,7 +179,11 @@ async fn hear(
     if identity.role == Role::MetaFollower && !matches!(hello.role, Role::Meta | Role::MetaFollower) {
         return Err(HandshakeError::Refused(Refusal::NotLeader));
     }
-    let proved = Proved { bulk: u32::try_from(bulk.bytes).unwrap_or(u32::MAX), is_crowded: bulk.is_crowded };
+    let proved = Proved {
+        bulk: u32::try_from(bulk.bytes).unwrap_or(u32::MAX),
+        is_crowded: bulk.is_crowded,
+        name: identity.name.clone(),
+    };
     sender.send(frame(&proved, identity.cluster, Flags::REPLY)).await?;
     Ok(hello.role)
 }

@@ -1,9 +1,8 @@
 //! What comes from each other process or machine, for reports.
 
 use std::cell::{Cell, OnceCell};
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use types::messages::PeerReport;
 use types::messages::session::Piece;
@@ -27,6 +26,8 @@ pub(super) struct PeerCounters {
     /// What came in pieces, and how long something did.
     credit_bytes: AtomicU64,
     credit_us: AtomicU64,
+    /// Messages that are announced and not whole, and since when there have been some.
+    awaited: Mutex<(u32, u64)>,
 }
 
 impl PeerCounters {
@@ -41,6 +42,10 @@ impl PeerCounters {
             credit_bytes: self.credit_bytes.load(Relaxed),
             credit_us: self.credit_us.load(Relaxed),
         }
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, (u32, u64)> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn measured(&self, (round_trip_us, least_us): (u64, u64)) {
@@ -66,12 +71,13 @@ pub(super) struct Meter {
     asked_us: Cell<Option<u64>>,
     /// What the sender has said of the whole connection.
     said: Cell<Said>,
-    /// Messages that are announced and not whole, and since when there have been some.
-    announced: Cell<(u32, u64)>,
 }
 
 /// A message that is announced and not whole.
-pub(super) struct Awaited(Rc<Meter>);
+pub(super) struct Awaited {
+    world: World,
+    counters: Option<Arc<PeerCounters>>,
+}
 
 #[derive(Clone, Copy, Default)]
 struct Said {
@@ -82,12 +88,12 @@ struct Said {
 impl Meter {
     /// Of the connection with these losses, from `address`.
     pub(super) fn new(world: World, port: Arc<ReceivePort>, address: String, losses: Losses) -> Meter {
-        let (asked_us, said, announced) = (Cell::default(), Cell::default(), Cell::default());
-        Meter { world, port, address, losses, counters: OnceCell::new(), asked_us, said, announced }
+        let (asked_us, said) = (Cell::default(), Cell::default());
+        Meter { world, port, address, losses, counters: OnceCell::new(), asked_us, said }
     }
 
-    fn counters(&self) -> Option<&PeerCounters> {
-        self.counters.get_or_init(|| self.port.counters(&self.address)).as_deref()
+    fn counters(&self) -> Option<&Arc<PeerCounters>> {
+        self.counters.get_or_init(|| self.port.counters(&self.address)).as_ref()
     }
 
     /// A frame has come. Only large messages count.
@@ -135,22 +141,26 @@ impl Meter {
         }
     }
     /// A message is announced, until what this returns is dropped.
-    pub(super) fn awaited(self: &Rc<Meter>) -> Awaited {
-        let (count, since_us) = self.announced.get();
-        self.announced.set((count + 1, if count == 0 { self.world.now() } else { since_us }));
-        Awaited(Rc::clone(self))
+    pub(super) fn awaited(&self) -> Awaited {
+        let counters = self.counters().cloned();
+        if let Some(counters) = &counters {
+            let mut awaited = counters.awaited();
+            if awaited.0 == 0 {
+                awaited.1 = self.world.now();
+            }
+            awaited.0 += 1;
+        }
+        Awaited { world: self.world.clone(), counters }
     }
 }
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        let meter = &self.0;
-        let (count, since_us) = meter.announced.get();
-        meter.announced.set((count - 1, since_us));
-        if count == 1
-            && let Some(counters) = meter.counters()
-        {
-            counters.credit_us.fetch_add(meter.world.now().saturating_sub(since_us), Relaxed);
+        let Some(counters) = &self.counters else { return };
+        let mut awaited = counters.awaited();
+        awaited.0 -= 1;
+        if awaited.0 == 0 {
+            counters.credit_us.fetch_add(self.world.now().saturating_sub(awaited.1), Relaxed);
         }
     }
 }

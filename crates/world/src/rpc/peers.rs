@@ -1,4 +1,4 @@
-//! The caller's side: one connection per address, shared by all calls to it.
+//! The caller's side: one connection per address, shared by all calls over it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -186,6 +186,14 @@ impl Peers {
         }
     }
 
+    /// The addresses of a server over which there is a connection; all that there are, if there is none.
+    pub fn connected(&self, address: &str) -> Vec<String> {
+        let links = self.0.links.borrow();
+        let is_open = |rail: &&str| links.get(*rail).is_some_and(|link| link.open().is_ok());
+        let open: Vec<String> = address.split(RAIL).filter(is_open).map(str::to_owned).collect();
+        if open.is_empty() { vec![address.to_owned()] } else { open }
+    }
+
     /// Drops the connections to the server at `address`; calls on them fail with [`CallError::Unreachable`].
     pub fn forget(&self, address: &str) {
         self.0.rails.borrow_mut().remove(address);
@@ -208,32 +216,25 @@ impl Peers {
         if !address.contains(RAIL) || address.contains(LIST) {
             return Ok(self.link(address, None));
         }
-        let rails = self.0.rails_of(address);
-        let (mut has_tried_all, mut error) = (false, CallError::Unreachable);
+        let (rails, now) = (self.0.rails_of(address), self.0.world.now());
+        let link = |rail: Rail| self.link(rail.address(), Some(rail.clone()));
+        // Those that are not connected are, meanwhile, by tasks of their own.
+        let links: Vec<Rc<Link>> = rails.each().filter(|rail| rail.is_usable(now)).map(link).collect();
+        if let Some(link) = rails.choose(&are_open(&links), now, bytes > self.0.world.bulk_min()) {
+            return Ok(link.clone());
+        }
+        // What has failed may work again now.
+        let links: Vec<Rc<Link>> = rails.each().map(link).collect();
         loop {
-            let now = self.0.world.now();
-            let may_try =
-                |rail: &Rail| rail.is_usable(now) || self.0.links.borrow().contains_key(rail.address());
-            let mut usable: Vec<Rail> = rails.each().filter(may_try).collect();
-            if usable.is_empty() && !std::mem::replace(&mut has_tried_all, true) {
-                usable = rails.each().collect();
-            }
-            let links: Vec<Rc<Link>> =
-                usable.into_iter().map(|rail| self.link(rail.address(), Some(rail.clone()))).collect();
-            let open: Vec<&Rc<Link>> = links.iter().filter(|link| link.open().is_ok()).collect();
-            if let Some(link) = rails.choose(&open, bytes > self.0.world.bulk_min()) {
+            if let Some(link) = are_open(&links).first() {
                 return Ok(link.clone());
             }
             let opening = links.iter().filter(|link| !link.settled.is_set());
             let opening: Vec<_> = opening.map(|link| Box::pin(link.settled.wait())).collect();
             if opening.is_empty() {
-                return Err(error);
+                return Err(links.iter().find_map(|link| link.refused()).unwrap_or(CallError::Unreachable));
             }
-            has_tried_all = true;
             select_all(opening).await;
-            if let Some(why) = links.iter().find_map(|link| link.refused()) {
-                error = why;
-            }
         }
     }
 
@@ -528,6 +529,10 @@ fn untimed(bytes: &[u8], flags: Flags) -> Result<(Option<Served>, &[u8]), Decode
     Ok((Some(served), reader.bytes(rest)?))
 }
 
+fn are_open(links: &[Rc<Link>]) -> Vec<Rc<Link>> {
+    links.iter().filter(|link| link.open().is_ok()).cloned().collect()
+}
+
 /// Connects, then delivers the connection's answers until it ends.
 async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
     let Some((world, identity)) = peers.upgrade().map(|peers| {
@@ -541,6 +546,9 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
     let opened = opened.and_then(|opened| {
         let peers = peers.upgrade().ok_or(CallError::Unreachable)?;
         peers.learn(opened.cluster)?;
+        if link.rail.as_ref().is_some_and(|rail| !rail.leads_to(&opened.name)) {
+            return Err(CallError::Unreachable);
+        }
         link.is_free.set(opened.is_local || peers.incoming.is_off());
         let meter = peers.incoming.meter(address.clone(), opened.losses.clone());
         Ok((opened, meter))

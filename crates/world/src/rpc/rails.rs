@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 use types::RAIL;
 
 use super::connect::connect_to;
@@ -16,11 +16,18 @@ const PAUSE_MIN_US: u64 = 500_000;
 const PAUSE_MAX_US: u64 = 15_000_000;
 /// A rail that has worked for so long is as good as new, in microseconds.
 const GOOD_US: u64 = 60_000_000;
-/// A rail that owes an answer and was silent for so long may be cut, in microseconds.
+/// A rail that owes an answer and was silent for so long is used only if all are, in microseconds.
+const LATE_US: u64 = 100_000;
+/// One that was silent for so long may be cut, in microseconds.
 const SILENCE_US: u64 = 1_000_000;
+/// How long a new connection to a server may take that is asked whether it is cut off, in microseconds: TCP repeats the first packet
+/// after 1 s.
+const ANSWER_US: u64 = 2_500_000;
 
 /// The rails of one server.
 pub(super) struct Rails {
+    /// The addresses as one.
+    name: String,
     all: Vec<State>,
     /// Which of several equal ones comes next.
     turn: Cell<usize>,
@@ -51,7 +58,11 @@ impl Rails {
             pause_us: Cell::new(PAUSE_MIN_US),
             opened_us: Cell::new(0),
         };
-        Rails { all: addresses.split(RAIL).map(state).collect(), turn: Cell::new(0) }
+        Rails {
+            name: addresses.to_owned(),
+            all: addresses.split(RAIL).map(state).collect(),
+            turn: Cell::new(0),
+        }
     }
 
     /// All of them.
@@ -59,17 +70,24 @@ impl Rails {
         (0..self.all.len()).map(|at| Rail { rails: Rc::clone(self), at })
     }
 
-    /// Of open connections, the one for a call: where the fewest bytes are under way; of equal ones the first, or by turns if
-    /// `in_turn`.
-    pub(super) fn choose<'a>(&self, open: &[&'a Rc<Link>], in_turn: bool) -> Option<&'a Rc<Link>> {
-        let count = open.len().max(1);
-        let first = if in_turn { self.turn.get() % count } else { 0 };
-        let ranked = open.iter().enumerate().map(|(at, link)| ((at + count - first) % count, *link));
-        let chosen = ranked.min_by_key(|(rank, link)| (link.under_way(), *rank))?;
-        if in_turn {
-            self.turn.set((first + chosen.0 + 1) % count);
+    /// Of open connections, the one for a call: for a small one the first; for a large one that with the fewest bytes under way, by
+    /// turns if that is equal. One from which nothing comes is the last choice.
+    pub(super) fn choose<'a>(
+        &self,
+        open: &'a [Rc<Link>],
+        now_us: u64,
+        is_large: bool,
+    ) -> Option<&'a Rc<Link>> {
+        let is_late = |link: &Rc<Link>| link.is_silent(now_us, LATE_US);
+        if !is_large {
+            return open.iter().min_by_key(|link| is_late(link));
         }
-        Some(chosen.1)
+        let count = open.len().max(1);
+        let first = self.turn.get() % count;
+        let ranked = open.iter().enumerate().map(|(at, link)| ((at + count - first) % count, link));
+        let (rank, chosen) = ranked.min_by_key(|(rank, link)| (is_late(link), link.under_way(), *rank))?;
+        self.turn.set((first + rank + 1) % count);
+        Some(chosen)
     }
 }
 
@@ -83,6 +101,17 @@ impl Rail {
         &self.state().address
     }
 
+    /// Whether a server that calls itself so is the one that it is a rail of. Another one would take what is not meant for it: the
+    /// address may be of several machines, in networks that do not know each other.
+    pub(super) fn leads_to(&self, name: &str) -> bool {
+        let is_it = name == self.rails.name;
+        if !is_it {
+            let (rail, server) = (self.address(), &*self.rails.name);
+            tracing::warn!(rail, server, found = name, "an address leads to another server, and is not used");
+        }
+        is_it
+    }
+
     /// Whether it may be tried.
     pub(super) fn is_usable(&self, now_us: u64) -> bool {
         now_us >= self.state().retry_us.get()
@@ -91,6 +120,7 @@ impl Rail {
     /// Its connection is made.
     pub(super) fn opened(&self, now_us: u64) {
         self.state().opened_us.set(now_us);
+        self.state().retry_us.set(0);
     }
 
     /// Its connection has ended, or could not be made.
@@ -109,8 +139,8 @@ impl Rail {
     }
 }
 
-/// Returns when the server of a connection answers over another rail and not over this one, for which calls wait. TCP alone would
-/// notice a cut cable after a quarter of an hour, and calls after ten seconds.
+/// Returns when the server of a connection answers over another rail and not over this one, for which calls wait. TCP and calls give
+/// up only after ten seconds.
 pub(super) async fn is_cut(world: &World, identity: &Identity, link: &Link, rail: &Rail) {
     let mut pause_us = SILENCE_US / 2;
     loop {
@@ -122,20 +152,16 @@ pub(super) async fn is_cut(world: &World, identity: &Identity, link: &Link, rail
         // A server that is only slow may have thousands of callers.
         pause_us = (2 * pause_us).min(PAUSE_MAX_US);
         let answers = |address| async move {
-            let asked = world.timeout(SILENCE_US, connect_to(world, identity, address)).await;
-            // A server that refuses is there as well.
-            !matches!(asked, None | Some(Err(CallError::Unreachable)))
-        };
-        let elsewhere = async {
-            for other in rail.others() {
-                if answers(other).await {
-                    return true;
-                }
+            let asked = world.timeout(ANSWER_US, connect_to(world, identity, address)).await;
+            match asked {
+                Some(Ok(opened)) => opened.name == rail.rails.name,
+                None | Some(Err(CallError::Unreachable)) => false,
+                // A server that refuses is there as well.
+                Some(Err(_)) => true,
             }
-            false
         };
-        let (here, elsewhere) = join(answers(rail.address()), elsewhere).await;
-        if elsewhere && !here {
+        let (here, elsewhere) = join(answers(rail.address()), join_all(rail.others().map(answers))).await;
+        if elsewhere.contains(&true) && !here {
             return tracing::warn!(
                 rail = rail.address(),
                 "does not answer any more; other addresses of the server do"

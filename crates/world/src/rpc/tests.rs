@@ -62,7 +62,7 @@ impl Request for Odd {
 }
 
 fn identity(role: Role) -> Identity {
-    Identity { cluster: CLUSTER, key: Key([9; 32]), role }
+    Identity { cluster: CLUSTER, key: Key([9; 32]), role, name: String::new() }
 }
 
 /// Answers the number plus one and the payload, at once if even, later if odd. `begun` hears each number in order.
@@ -385,7 +385,9 @@ fn a_server_that_is_dropped_lets_go_of_everything() {
 #[test]
 fn strangers_hear_why() {
     with_server(async |_, client, peers| {
-        let with = |cluster, key| Peers::new(client.clone(), Identity { cluster, key, role: Role::Client });
+        let with = |cluster, key| {
+            Peers::new(client.clone(), Identity { cluster, key, role: Role::Client, name: String::new() })
+        };
         let stranger = with(CLUSTER, Key::OPEN);
         assert_eq!(ask(&stranger, 2).await, Err(CallError::WrongKey));
         let stranger = with(ClusterId([8; 16]), Key([9; 32]));

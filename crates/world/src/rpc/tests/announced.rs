@@ -222,7 +222,8 @@ fn a_request_that_was_given_up_never_begins() {
 /// A connection of a client that speaks frames itself.
 async fn raw(client: &World) -> (crate::Sender, crate::Receiver) {
     let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
-    let (_, bulk) = initiate(client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
+    let heard = initiate(client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
+    let bulk = heard.bulk;
     assert_eq!(bulk.bytes, BULK);
     (sender, receiver)
 }
