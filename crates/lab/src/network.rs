@@ -98,8 +98,9 @@ impl Network {
         link: Link,
         with: impl FnOnce(&SharedBuffer) -> Result<T>,
     ) -> Result<T> {
+        let shared = SharedBuffer::start(&self.hub, nodes, link)?;
         star::share(nodes).iter().try_for_each(carry_out)?;
-        let done = SharedBuffer::start(&self.hub, nodes, link).and_then(|shared| with(&shared));
+        let done = with(&shared);
         let undone = star::unshare(nodes).iter().try_for_each(carry_out);
         done.and_then(|done| undone.map(|()| done))
     }

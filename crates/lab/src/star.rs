@@ -178,10 +178,10 @@ pub fn shape_routed(node: u32, down: Link, up: Link) -> [Step; 2] {
     [limit(ROUTER, &name, down, down.burst()), limit(&name, INTERFACE, up, up.burst())]
 }
 
-/// The commands by which a router sends what goes to `nodes` through [`SHARED`], and what comes from there to the nodes.
+/// The commands by which a router sends what goes to `nodes` through [`SHARED`], which exists, and what comes from there to the
+/// nodes.
 pub fn share(nodes: &[u32]) -> Vec<Step> {
     let mut steps = vec![
-        step("ip", &format!("-n {ROUTER} tuntap add dev {SHARED} mode tun")),
         // What waits there is nobody's queue; it is taken away at once.
         step("ip", &format!("-n {ROUTER} link set {SHARED} txqueuelen 4096 up")),
         // All packets from there have the addresses of others.
@@ -205,10 +205,7 @@ pub fn unshare(nodes: &[u32]) -> Vec<Step> {
         step("ip", &format!("-n {ROUTER} route replace {}/32 dev {}", address(node), name(node)))
     };
     let mut steps: Vec<Step> = nodes.iter().map(back).collect();
-    steps.extend([
-        step("ip", &format!("-n {ROUTER} rule del iif {SHARED} lookup {SHARED_TABLE}")),
-        step("ip", &format!("-n {ROUTER} tuntap del dev {SHARED} mode tun")),
-    ]);
+    steps.push(step("ip", &format!("-n {ROUTER} rule del iif {SHARED} lookup {SHARED_TABLE}")));
     steps
 }
 
@@ -271,7 +268,6 @@ mod tests {
     fn what_goes_to_nodes_goes_through_a_device_and_comes_back() {
         let shared = lines(&share(&[2]));
         let expected = [
-            "ip -n router tuntap add dev shared mode tun",
             "ip -n router link set shared txqueuelen 4096 up",
             "ip netns exec router sysctl -qw net.ipv4.conf.all.rp_filter=0",
             "ip netns exec router sysctl -qw net.ipv4.conf.shared.rp_filter=0",
@@ -283,7 +279,6 @@ mod tests {
         let expected = [
             "ip -n router route replace 198.18.0.2/32 dev node2",
             "ip -n router rule del iif shared lookup 100",
-            "ip -n router tuntap del dev shared mode tun",
         ];
         assert_eq!(lines(&unshare(&[2])), expected);
     }

@@ -46,8 +46,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SharedBuffer {
-    /// For ports to these nodes, each with the rate of `link`, whose queue is the memory of all of them. The router must have been
-    /// prepared ([`star::share`]).
+    /// For ports to these nodes, each with the rate of `link`, whose queue is the memory of all of them. Makes the device of the
+    /// router for them, which nothing goes through until it is told to ([`star::share`]), and which is gone with it.
     pub(crate) fn start(router: &Space, nodes: &[u32], link: Link) -> Result<SharedBuffer> {
         let ports = Ports::new(nodes.len(), link.mbit, link.burst(), link.queue);
         let device = router.enter(|| tun::open(SHARED))?.map_err(doing("open a tun device"))?;
