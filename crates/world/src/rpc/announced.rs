@@ -44,7 +44,7 @@ pub(super) struct Announced {
     /// Nobody reads the connection.
     is_stopped: Cell<bool>,
     /// Counts what comes from the caller.
-    meter: Rc<Meter>,
+    meter: Meter,
     /// When a large request came last that was not announced, and how many that were are whole since.
     whole: Cell<Option<(u64, u32)>>,
 }
@@ -71,7 +71,7 @@ impl Announced {
         incoming: Rc<Incoming>,
         send_queue: Rc<SendQueue>,
         room: Rc<Room>,
-        meter: Rc<Meter>,
+        meter: Meter,
     ) -> Announced {
         let (requests, is_stopped) = (RefCell::default(), Cell::default());
         let sender = incoming.sender();

@@ -248,8 +248,8 @@ impl Incoming {
     }
 
     /// Counts what comes through a connection from `address`.
-    pub(super) fn meter(&self, address: String, losses: Losses) -> Rc<Meter> {
-        Rc::new(Meter::new(self.world.clone(), self.port.clone(), address, losses))
+    pub(super) fn meter(&self, address: String, losses: Losses) -> Meter {
+        Meter::new(self.world.clone(), self.port.clone(), address, losses)
     }
 
     /// The other side of a new connection.
@@ -412,7 +412,7 @@ impl Arriving {
         sender: Sender,
         announcement: Frame,
         send_queue: &Rc<SendQueue>,
-        meter: &Rc<Meter>,
+        meter: &Meter,
     ) -> Arriving {
         let (arriving, _) = Arriving::new(incoming, sender, 0);
         arriving.expect(announcement, send_queue, meter);
@@ -424,7 +424,7 @@ impl Arriving {
         &self,
         frame: Frame,
         send_queue: &Rc<SendQueue>,
-        meter: &Rc<Meter>,
+        meter: &Meter,
     ) -> Result<Option<Frame>, BadPiece> {
         let (header, now) = (frame.header, self.incoming.world.now());
         let is_piece = header.kind == Piece::KIND;
@@ -452,7 +452,7 @@ impl Arriving {
     }
 
     /// From now on it wants to be granted what is announced.
-    fn expect(&self, announcement: Frame, send_queue: &Rc<SendQueue>, meter: &Rc<Meter>) {
+    fn expect(&self, announcement: Frame, send_queue: &Rc<SendQueue>, meter: &Meter) {
         let bytes = announcement.header.bulk as usize;
         let way = Way::of(&announcement, send_queue);
         self.incoming.ways.borrow_mut().insert(self.transfer, way);

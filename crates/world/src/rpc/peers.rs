@@ -316,7 +316,7 @@ enum Stage {
 struct Open {
     send_queue: Rc<SendQueue>,
     requests: Requests,
-    meter: Rc<Meter>,
+    meter: Meter,
     cluster: ClusterId,
 }
 
