@@ -191,8 +191,12 @@ mod tests {
         // A quarter of the runs: the command has all of them.
         let points = of_the_page().into_iter().filter(|point| point.setup.window == WindowSetting::Auto);
         for point in points.step_by(4) {
-            let compared = compare(point, 4).expect("a run");
-            assert!(compared.is_near(), "{:.2}: {compared:?}", compared.ratio());
+            let compared = compare(point, SEEDS).expect("a run");
+            // Where the model's own runs differ by more than a tenth, one run of the lab can be any of them.
+            let [least, most] =
+                [compared.shares.first(), compared.shares.last()].map(|share| *share.expect("runs"));
+            let is_one_of_them = (least..=most).contains(&compared.point.share);
+            assert!(compared.is_near() || is_one_of_them, "{:.2}: {compared:?}", compared.ratio());
         }
     }
 
