@@ -180,7 +180,7 @@ pub fn shape_routed(node: u32, down: Link, up: Link) -> [Step; 2] {
 
 /// The commands by which a router sends what goes to `nodes` through [`SHARED`], which exists, and what comes from there to the
 /// nodes.
-pub fn share(nodes: &[u32]) -> Vec<Step> {
+pub(crate) fn share(nodes: &[u32]) -> Vec<Step> {
     let mut steps = vec![
         // What waits there is nobody's queue; it is taken away at once.
         step("ip", &format!("-n {ROUTER} link set {SHARED} txqueuelen 4096 up")),
@@ -200,7 +200,7 @@ pub fn share(nodes: &[u32]) -> Vec<Step> {
 }
 
 /// The commands that undo [`share`].
-pub fn unshare(nodes: &[u32]) -> Vec<Step> {
+pub(crate) fn unshare(nodes: &[u32]) -> Vec<Step> {
     let back = |&node: &u32| {
         step("ip", &format!("-n {ROUTER} route replace {}/32 dev {}", address(node), name(node)))
     };

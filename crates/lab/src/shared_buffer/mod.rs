@@ -6,9 +6,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [ports](self::ports) | the queues, without I/O; the same rule as a memory of the model has (`shoal sim net --shared-buffer`) |
-//! | [tun] | packets as bytes, in and out |
-//! | [forward] | the thread |
+//! | `ports` | the queues, without I/O; the same rule as a memory of the model has (`shoal sim net --shared-buffer`) |
+//! | `tun` | packets as bytes, in and out |
+//! | `forward` | the thread |
 //!
 //! A packet that comes while the thread waits for a CPU is queued, or dropped, when the thread has one.
 
