@@ -23,6 +23,17 @@ def until(what: str, is_so) -> None:
         time.sleep(0.1)
 
 
+def end(running: list[subprocess.Popen]) -> None:
+    """Ends programs, the last first."""
+    for process in reversed(running):
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 class OneBrick:
     """A new cluster in `ROOM`. The client keeps no bytes: io-cache and read-ahead are off."""
 
@@ -82,11 +93,5 @@ class OneBrick:
 
     def __exit__(self, *_) -> None:
         subprocess.run(["umount", "-l", str(self.mount_point)], capture_output=True)
-        for process in reversed(self.running):
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(self.running)
         shutil.rmtree(ROOM, ignore_errors=True)

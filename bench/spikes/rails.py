@@ -16,7 +16,7 @@ import threading
 import time
 from pathlib import Path
 
-from one_brick import until
+from one_brick import end, until
 
 ROOM, SPACE = Path("/dev/shm/shoal-rails"), "shoal-rails"
 MBIT, TURNS, SECONDS = (int(os.environ.get(name, usual)) for name, usual in (("MBIT", "200"), ("TURNS", "3"), ("SECONDS", "5")))
@@ -97,13 +97,7 @@ class Rails:
 
     def __exit__(self, *_) -> None:
         subprocess.run(["umount", "-l", str(self.mount_point)], capture_output=True)
-        for process in reversed(self.running):
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(self.running)
         self.clear()
 
 
