@@ -207,6 +207,8 @@ impl Storm<'_> {
 
     /// The faults have stopped: groups are served, slots are live again, and clients get on with their work, soon.
     async fn recovers(&self, driver: &World, clients: [&Client; 2], shared: [Option<u64>; 2]) {
+        // One that has ended with the last faults is dead as well.
+        self.reap_ended();
         let dead = self.dead.borrow().clone();
         let served = liveness::all_served(driver, self.config.bricks, &dead);
         let Some(served) = driver.timeout(RECOVERY_US + 10_000_000, served).await else {
