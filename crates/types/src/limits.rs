@@ -28,6 +28,8 @@ pub const SYMLINK_MAX: usize = 4095;
 pub const VOLUME_NAME_MAX: usize = 64;
 /// Longest description of where a mount is, in bytes.
 pub const PLACE_MAX: usize = 256;
+/// Most addresses of one server: callers have a connection over each, from each of their threads.
+pub const RAILS_MAX: usize = 8;
 /// Longest address of a server, in bytes; several of one server together.
 pub const ADDRESS_MAX: usize = 256;
 /// Most hard links of one file.

@@ -9,7 +9,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use pace::device::PolicyName;
 use store::{Brick, BrickError, BrickOptions, FormatOptions, Superblock};
-use types::limits::ADDRESS_MAX;
+use types::limits::{ADDRESS_MAX, RAILS_MAX};
 use types::messages::cluster::{BrickClass, ClusterStatus};
 use types::messages::session::Role;
 use types::wire::Key;
@@ -291,6 +291,10 @@ fn advertised(addresses: &[String]) -> anyhow::Result<Option<String>> {
     if let Some(twice) = addresses.iter().enumerate().find(|(at, address)| addresses[..*at].contains(address))
     {
         return Err(problem(format!("--advertise has {} twice", twice.1), "each address once"));
+    }
+    if addresses.len() > RAILS_MAX {
+        let what = format!("--advertise has {} addresses, and {RAILS_MAX} are possible", addresses.len());
+        return Err(problem(what, "those of different ports or networks"));
     }
     if all.len() > ADDRESS_MAX {
         let what = format!(

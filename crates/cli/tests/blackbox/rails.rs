@@ -1,8 +1,8 @@
 //! Bricks that can be reached by two networks are reached by both, and go on being reached when either is cut: a writer and reader
 //! works meanwhile, and compares every piece.
 //!
-//! All daemons are in a network namespace behind two pairs of virtual interfaces. One that is cut says nothing: what is sent
-//! vanishes.
+//! All daemons are in a network namespace behind two pairs of virtual interfaces. To cut one, its inner end is set down, as if a cable
+//! were pulled: what is sent vanishes.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -113,6 +113,8 @@ fn two_networks_are_used_at_once_and_either_may_be_cut() {
             let wrong = |advertise: &str| fixture.shoal(&[&words[..], &["--advertise", advertise]].concat());
             wrong("10.0.0.2").refused(&["an address is HOST:PORT"]);
             wrong("10.0.0.2:7411,10.0.0.2:7411").refused(&["10.0.0.2:7411 twice"]);
+            let many = (1..10).map(|host| format!("10.0.0.{host}:7411")).collect::<Vec<_>>().join(",");
+            wrong(&many).refused(&["has 9 addresses, and 8 are possible"]);
         }
         words.extend(["--advertise", &all]);
         fixture.daemon_in(&networks.space, &format!("b{id}"), &words);

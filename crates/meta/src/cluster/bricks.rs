@@ -20,7 +20,7 @@
 //! - A brick stays on the device that it was on when it joined for the first time.
 //! - A change that a primary requests for one epoch is made in that epoch or not at all.
 
-use types::limits::{ADDRESS_MAX, BRICKS_MAX, LEASE_MARGIN_US, LEASE_US};
+use types::limits::{ADDRESS_MAX, BRICKS_MAX, LEASE_MARGIN_US, LEASE_US, RAILS_MAX};
 use types::messages::cluster::{
     BrickHeartbeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotConfig,
     SlotState, Tier, VolumeInfo,
@@ -35,7 +35,7 @@ use crate::kv::Writes;
 impl Cluster {
     /// A brick's server has started.
     pub(crate) fn join(&mut self, request: &BrickJoin, now: u64) -> Result<Writes, Refusal> {
-        if request.address.len() > ADDRESS_MAX {
+        if request.address.len() > ADDRESS_MAX || request.address.split(RAIL).count() > RAILS_MAX {
             return Err(Refusal::Invalid);
         }
         let known = self.instances.get(&request.brick);

@@ -67,33 +67,51 @@ pub(super) async fn connect(world: &World, identity: &Identity, address: &str) -
     }
 }
 
+/// Waits for a server that owes answers and says nothing.
+pub(super) struct Silence {
+    least_us: u64,
+    pause_us: u64,
+}
+
+impl Silence {
+    /// One of at least so long.
+    pub(super) fn of(least_us: u64) -> Silence {
+        Silence { least_us, pause_us: least_us / 2 }
+    }
+
+    /// Returns while calls wait and nothing has come for so long. If it is called again and again in one silence, it takes longer
+    /// each time: a server that is only slow may have thousands of callers, who all ask.
+    pub(super) async fn wait(&mut self, world: &World, link: &Link) {
+        loop {
+            world.sleep(self.pause_us).await;
+            if link.is_silent(world.now(), self.least_us) {
+                self.pause_us = (2 * self.pause_us).min(PAUSE_MAX_US);
+                return;
+            }
+            self.pause_us = self.least_us / 2;
+        }
+    }
+}
+
 /// Returns when another address of the list leads to a server that leads, while nothing is heard from `server`, for whose answers
 /// calls wait: it may stand still, or the way to it is broken. One that is only slow takes a new connection.
 pub(super) async fn is_followed(world: &World, identity: &Identity, link: &Link, server: &str) {
-    let mut pause_us = SILENCE_US / 2;
+    let leads = |address| async move {
+        let asked = world.timeout(SILENCE_US, connect_to(world, identity, address)).await;
+        matches!(asked, Some(Ok(_)))
+    };
+    let mut silence = Silence::of(SILENCE_US);
     loop {
-        world.sleep(pause_us).await;
-        if !link.is_silent(world.now(), SILENCE_US) {
-            pause_us = SILENCE_US / 2;
-            continue;
-        }
-        // A server that is only slow may have thousands of callers, who all ask the others.
-        pause_us = (2 * pause_us).min(PAUSE_MAX_US);
+        silence.wait(world, link).await;
         for other in link.address().split(LIST).filter(|other| *other != server) {
-            let asked = world.timeout(SILENCE_US, connect_to(world, identity, other)).await;
-            let leads = matches!(asked, Some(Ok(_)));
-            if leads
-                && !matches!(
-                    world.timeout(SILENCE_US, connect_to(world, identity, server)).await,
-                    Some(Ok(_))
-                )
-            {
+            if leads(other).await && !leads(server).await {
                 return tracing::debug!(server, other, "another server leads");
             }
         }
     }
 }
 
+/// Connects to one server.
 pub(super) async fn connect_to(
     world: &World,
     identity: &Identity,

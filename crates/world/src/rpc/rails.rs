@@ -6,7 +6,7 @@ use std::rc::Rc;
 use futures_util::future::{join, join_all};
 use types::RAIL;
 
-use super::connect::connect_to;
+use super::connect::{Silence, connect_to};
 use super::peers::Link;
 use super::{CallError, Identity};
 use crate::World;
@@ -142,15 +142,9 @@ impl Rail {
 /// Returns when the server of a connection answers over another rail and not over this one, for which calls wait. TCP and calls give
 /// up only after ten seconds.
 pub(super) async fn is_cut(world: &World, identity: &Identity, link: &Link, rail: &Rail) {
-    let mut pause_us = SILENCE_US / 2;
+    let mut silence = Silence::of(SILENCE_US);
     loop {
-        world.sleep(pause_us).await;
-        if !link.is_silent(world.now(), SILENCE_US) {
-            pause_us = SILENCE_US / 2;
-            continue;
-        }
-        // A server that is only slow may have thousands of callers.
-        pause_us = (2 * pause_us).min(PAUSE_MAX_US);
+        silence.wait(world, link).await;
         let answers = |address| async move {
             let asked = world.timeout(ANSWER_US, connect_to(world, identity, address)).await;
             match asked {
