@@ -191,6 +191,33 @@ impl Coder {
         }
     }
 
+    /// The factors in GF(2^8) by which the K units `sources` are multiplied so that their sum is unit `wanted`: what
+    /// [`Coder::decode`] does in one place, [`Coder::add`] does term by term, in any order and on several machines.
+    ///
+    /// # Errors
+    /// If there are not K sources, or a unit is named twice or not part of the code.
+    pub fn factors(&self, sources: &[usize], wanted: usize) -> Result<Vec<u8>, DecodeError> {
+        let named: Vec<(usize, &[u8])> = sources.iter().map(|&unit| (unit, &[][..])).collect();
+        self.check_decode(&named, &[(wanted, &mut [])])?;
+        if sources.len() != self.code().k() {
+            return Err(DecodeError::TooFewSources { code: self.code(), sources: sources.len() });
+        }
+        Ok(matrix::decode_rows(self.code(), sources, &[wanted]))
+    }
+
+    /// Adds `factor` times `source` to the beginning of `sum`.
+    ///
+    /// # Panics
+    /// If `source` is longer than `sum`.
+    pub fn add(&self, factor: u8, source: &[u8], sum: &mut [u8]) {
+        cost::bytes(source.len());
+        let sum = &mut sum[..source.len()];
+        match self.inner.backend {
+            Backend::Fast => Prepared::new(&[factor], 1).add(0, 0, source, sum),
+            Backend::Scalar => oracle::add(factor, source, sum),
+        }
+    }
+
     fn check_parity(&self, parity: &[&mut [u8]]) {
         assert_eq!(parity.len(), self.code().m(), "a stripe has M parity units");
         assert!(

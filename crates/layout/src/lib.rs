@@ -36,7 +36,7 @@ pub use groups::{Domain, PlacementError, build_groups, groups_for};
 pub use matrix::Matrix;
 pub use near::{
     Placement, PlacementReport, Primaries, Relay, RelayStep, RouteCost, RouteCosts, Scatter, Sender,
-    WriteRoute, build_groups_near,
+    WriteRoute, build_groups_near, repair_path,
 };
 pub use place::group_of;
 

@@ -24,6 +24,7 @@ mod lane;
 mod member;
 #[cfg(test)]
 mod model;
+mod network;
 mod ops;
 mod pressure;
 mod primary;

@@ -17,6 +17,7 @@ mod relay;
 mod stage;
 mod status;
 pub(crate) mod stripe;
+mod sum;
 mod sync;
 mod unfolded;
 mod verify;

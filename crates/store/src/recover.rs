@@ -18,6 +18,7 @@ use world::{Disk, DiskMode, Notify, Peers, World};
 use crate::error::BrickError;
 use crate::journal::{self, Journal, ReplayedRecord};
 use crate::lane::Lanes;
+use crate::network::Network;
 use crate::primary::PrimaryCore;
 use crate::read_cache::ReadCache;
 use crate::record::{Decided, Drop, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn};
@@ -122,6 +123,8 @@ impl Brick {
             progress: Notify::new(),
             join_ended: Notify::new(),
             undelivered: Notify::new(),
+            network: Network::default(),
+            gather_until: Cell::new(0),
             unpatched: RefCell::new(BTreeSet::new()),
             unfolded: RefCell::default(),
             counters: Counters::default(),

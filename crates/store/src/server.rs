@@ -23,6 +23,7 @@ use crate::error::BrickError;
 use crate::join::Backoff;
 use crate::journal::{Appended, Journal};
 use crate::lane::Lanes;
+use crate::network::Network;
 use crate::pressure::Pressure;
 use crate::primary::PrimaryCore;
 use crate::read_cache::ReadCache;
@@ -116,6 +117,10 @@ pub(crate) struct Server {
     pub(crate) fences: RefCell<Fences>,
     /// The last known pressure of other bricks.
     pub(crate) pressure: RefCell<BTreeMap<BrickId, Pressure>>,
+    /// The network between the nodes, if it is known.
+    pub(crate) network: Network,
+    /// Lost units are gathered until then, whatever the network is: a path of members has failed.
+    pub(crate) gather_until: Cell<u64>,
     /// Notified when an operation is committed, an epoch changes, or a coming operation or unit has arrived.
     pub(crate) progress: Notify,
     /// Notified when an attempt to bring a slot level has ended.
@@ -235,6 +240,10 @@ impl Server {
             }
             messages::ReadBase::KIND => {
                 let (answer, payload) = self.read_base(epoch, call.parse()?).await?;
+                Ok(Answer::new(&answer, payload))
+            }
+            messages::SumUnits::KIND => {
+                let (answer, payload) = self.sum_units(epoch, call.parse()?).await?;
                 Ok(Answer::new(&answer, payload))
             }
             messages::Verify::KIND => reply(self.verify(epoch, call.parse()?).await?),

@@ -54,6 +54,10 @@ branches! {
     Relayed = "a brick sent on units of a stripe to members behind it",
     /// A slot.
     RelayFailed = "a member behind a brick did not take its units",
+    /// A primary.
+    UnitSummed = "a unit was computed by a sum that came along a path of members",
+    /// A primary.
+    SumFailed = "a sum along a path of members was given up",
     /// A slot.
     ReadPending = "a read met an undecided operation",
     /// A slot.

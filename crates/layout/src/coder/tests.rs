@@ -237,3 +237,42 @@ proptest! {
         }
     }
 }
+
+/// A lost unit as a sum, term by term.
+#[test]
+fn a_unit_is_the_sum_of_its_factors() {
+    for (seed, text) in (0..).zip(CODES) {
+        let code = code(text);
+        for len in LENGTHS {
+            let mut units = stripe(code, len, seed);
+            let wanted = (seed as usize * 3 + len) % units.len();
+            let mut sources: Vec<usize> = (0..units.len()).filter(|unit| *unit != wanted).collect();
+            sources.reverse();
+            sources.truncate(code.k());
+            // A source that ends early stands for zeros behind it, if the others were made with those.
+            let short = sources[len % sources.len()];
+            if short < code.k() && wanted >= code.k() {
+                units[short][len / 2..].fill(0);
+                let data: Vec<&[u8]> = units[..code.k()].iter().map(Vec::as_slice).collect();
+                let parity = encode(&Coder::new(code), &data, len);
+                units.splice(code.k().., parity);
+                units[short].truncate(len / 2);
+            }
+            for backend in Backend::ALL {
+                let coder = Coder::with_backend(code, backend);
+                let factors = coder.factors(&sources, wanted).expect("K sources");
+                let mut sum = vec![0; len];
+                sources
+                    .iter()
+                    .zip(factors)
+                    .for_each(|(&unit, factor)| coder.add(factor, &units[unit], &mut sum));
+                assert_eq!(sum, units[wanted], "{code}, unit {wanted} of {len} bytes from {sources:?}");
+            }
+        }
+        let coder = Coder::new(code);
+        let all: Vec<usize> = (0..code.slots()).collect();
+        assert!(matches!(coder.factors(&all[1..code.k()], 0), Err(DecodeError::TooFewSources { .. })));
+        assert!(matches!(coder.factors(&all[..code.k()], 0), Err(DecodeError::NamedTwice { .. })));
+        assert!(matches!(coder.factors(&all[1..=code.k()], 99), Err(DecodeError::NoSuchUnit { .. })));
+    }
+}

@@ -15,12 +15,14 @@
 //! | `exchange.rs` | evens out in how many groups the bricks are |
 //! | `relay.rs` | the tree along which a stripe goes to its members |
 //! | `route.rs` | by which of three routes a stripe goes |
+//! | `repair.rs` | the path of members along which the sum for a lost unit comes to the primary |
 //! | `report.rs` | what a table costs: hops, load of links, peers, sets of nodes that lose data |
 
 mod bricks;
 mod exchange;
 mod placement;
 mod relay;
+mod repair;
 mod report;
 mod route;
 mod search;
@@ -28,6 +30,7 @@ mod symmetry;
 
 pub use placement::{Placement, Primaries, Scatter, build_groups_near};
 pub use relay::{Relay, RelayStep};
+pub use repair::repair_path;
 pub use report::{PlacementReport, RouteCost, RouteCosts};
 pub use route::{Sender, WriteRoute};
 

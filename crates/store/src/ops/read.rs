@@ -251,7 +251,7 @@ impl Server {
     }
 }
 
-fn checked_range(offset: u32, len: u32) -> Result<Range<usize>, Refusal> {
+pub(super) fn checked_range(offset: u32, len: u32) -> Result<Range<usize>, Refusal> {
     let end = offset.checked_add(len).ok_or(Refusal::Malformed)?;
     Ok(offset as usize..end as usize)
 }

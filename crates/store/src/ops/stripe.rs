@@ -24,14 +24,14 @@ use crate::server::{Server, count};
 use crate::slot::Shape;
 
 /// How long a brick may take to send a unit before it counts as missing, in microseconds.
-const READ_TIMEOUT_US: u64 = 3_000_000;
+pub(super) const READ_TIMEOUT_US: u64 = 3_000_000;
 
 /// Before another source is asked instead, each has this time at least, in microseconds.
 const SOURCE_LATE_US: u64 = 2_000;
 
 /// A stripe as its primary sees it.
 pub(crate) struct Stripe<'a> {
-    server: &'a Server,
+    pub(super) server: &'a Server,
     pub(crate) id: GroupId,
     pub(crate) epoch: Epoch,
     pub(crate) key: StripeKey,
@@ -98,6 +98,11 @@ impl<'a> Stripe<'a> {
     /// The same, with slots that are asked only where there is no other way.
     pub(crate) fn avoiding(self, avoid: u64) -> Stripe<'a> {
         Stripe { avoid, ..self }
+    }
+
+    /// Committed operations on the stripe whose decision the slots may not know.
+    pub(super) fn decided(&self) -> Vec<Seq> {
+        self.decided.clone()
     }
 
     fn is_avoided(&self, slot: usize) -> bool {
@@ -322,7 +327,10 @@ impl<'a> Stripe<'a> {
             true => self.unit_len(slot),
             false => self.shape.unit_blocks.iter().max().map_or(0, |blocks| *blocks as usize * BLOCK),
         };
-        self.decode_base(slot, 0..len).await
+        match self.sum_base(slot, len).await? {
+            Some(bytes) => Ok(bytes),
+            None => self.decode_base(slot, 0..len).await,
+        }
     }
 
     /// The stripe as its data slots know it, each its own unit, if no live parity slot knows all of them. A parity

@@ -19,6 +19,7 @@ mod relay;
 mod returned;
 mod served;
 mod staged;
+mod sum;
 mod unfolded;
 mod unknown;
 

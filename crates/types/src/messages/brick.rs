@@ -358,6 +358,36 @@ records! {
         decided: Vec<Seq>,
     } => UnitBytes of len;
 
+    /// A term of a sum: a slot's unit, each byte times a factor in GF(2^8).
+    part SumTerm {
+        /// The slot.
+        slot: u8,
+        /// Identity of the unit's base.
+        identity: Seq,
+        /// The factor.
+        factor: u8,
+    }
+    /// Primary to slot, and from there on: add up a range of the bases of several slots, of which the first one is the
+    /// receiver's. It asks the second one for the sum of all others, and adds its own.
+    137 SumUnits {
+        /// The group.
+        group: GroupId,
+        /// The stripe.
+        key: StripeKey,
+        /// Start of the range of the units.
+        offset: u32,
+        /// Bytes of the range of the units.
+        len: u32,
+        /// The terms, at most K, in the order in which they are asked.
+        terms: Vec<SumTerm>,
+        /// Every operation of the group up to here is decided.
+        upto: Seq,
+        /// Operations on this stripe above `upto` that are decided.
+        decided: Vec<Seq>,
+    } => UnitSum of len;
+    /// The payload is the sum, without the zeros of units that end before the range does.
+    138 UnitSum {};
+
     /// What a slot knows about a unit of a stripe: its own, or that of another slot.
     part UnitState {
         /// The stripe.

@@ -25,9 +25,9 @@ pub const HEADER_LEN: usize = 64;
 /// The first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"SHOL";
 /// The newest wire version that this build speaks.
-pub const VERSION: u16 = 15;
+pub const VERSION: u16 = 16;
 /// The oldest wire version that this build speaks.
-pub const VERSION_MIN: u16 = 15;
+pub const VERSION_MIN: u16 = 16;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
