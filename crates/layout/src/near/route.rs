@@ -3,7 +3,7 @@
 use types::{Code, NodeId};
 
 use super::relay::Relay;
-use crate::topology::Topology;
+use crate::topology::{NodeTier, Topology};
 
 /// Another route than the direct one must save this part of the unit-hops, in percent: it has more sends in a row, copies on
 /// the way, and loads links less evenly ([the model](../../../../docs/torus-model.md)).
@@ -33,8 +33,9 @@ impl WriteRoute {
     /// The route with the fewest unit-hops from `sender` to `members`, the nodes of a group by slot, of which `primary` is the
     /// primary's slot. The direct route unless another one is clearly better.
     ///
-    /// From outside, a hop to the node in front is counted for each unit, too: so a client's own link decides where all else is
-    /// equal.
+    /// From outside, a hop to the node in front is counted for each unit, too. If nodes are said to be in front of a network without
+    /// switches, loads are compared and not unit-hops, with one such client at each of them: its one cable is full long before
+    /// the several ones of the nodes, and a primary gets K units over it where the client would send K+M.
     pub fn cheapest(
         topology: &Topology,
         code: Code,
@@ -66,11 +67,15 @@ impl WriteRoute {
         // Data units go to the primary, which keeps its own and sends the others.
         let by_primary = code.k() * (hops(node, first)? + outside) + to_all(first)?;
         let relay = Relay::new(topology, code, node, members)?;
-        let sends = relay.sends(node, members).zip(&relay.steps);
-        let cost = |((from, to, units), step): ((NodeId, NodeId, usize), &super::RelayStep)| {
-            Some(units * (hops(from, to)? + if step.source.is_none() { outside } else { 0 }))
-        };
-        let by_relay = sends.map(cost).sum::<Option<usize>>()?;
+        let first_units: usize =
+            relay.steps.iter().filter(|step| step.source.is_none()).map(|step| step.units).sum();
+        let cost = |(from, to, units): (NodeId, NodeId, usize)| Some(units * hops(from, to)?);
+        let by_relay = relay.sends(node, members).map(cost).sum::<Option<usize>>()? + outside * first_units;
+        let load = Load::from_outside(topology, sender);
+        // Units that leave the sender, and unit-hops.
+        let [by_client, by_primary, by_relay] =
+            [(members.len(), by_client), (code.k(), by_primary), (first_units, by_relay)]
+                .map(|(units, hops)| load.as_ref().map_or(hops, |load| load.of(units, hops - units)));
         let is_worth = |cost: usize| cost * 100 <= by_client * (100 - WORTH_PERCENT);
         Some(if by_relay <= by_primary && is_worth(by_relay) {
             WriteRoute::Relay(relay)
@@ -79,6 +84,30 @@ impl WriteRoute {
         } else {
             WriteRoute::Direct
         })
+    }
+}
+
+/// The load of the most loaded cable, with one client outside for each node in front: its own cable, or the mean of those between the
+/// nodes.
+struct Load {
+    /// Nodes in front.
+    clients: usize,
+    /// Directions of cables between nodes.
+    directions: usize,
+}
+
+impl Load {
+    /// [`None`] if unit-hops should be compared.
+    fn from_outside(topology: &Topology, sender: Sender) -> Option<Load> {
+        let clients = topology.nodes().values().filter(|node| node.tier == NodeTier::Front).count();
+        let applies = sender == Sender::Outside && topology.shape().is_switchless() && clients > 0;
+        applies.then(|| Load { clients, directions: 2 * topology.links().len() })
+    }
+
+    /// For a stripe of which `own` units cross the client's cable, and that has so many unit-hops between the nodes. Comparable with
+    /// others of the same network.
+    fn of(&self, own: usize, hops: usize) -> usize {
+        (own * self.directions).max(hops * self.clients)
     }
 }
 
@@ -138,6 +167,40 @@ mod tests {
         let sources: Vec<Option<usize>> = relay.steps.iter().map(|step| step.source).collect();
         assert_eq!(sources, [None, Some(0), Some(1)]);
         assert!(relay.steps.iter().all(|step| step.units == 1));
+    }
+
+    #[test]
+    fn a_client_in_front_spares_its_own_cable() {
+        let nodes = |front: u32| -> String {
+            let tier = |at: u32| if at < front { " front" } else { "" };
+            (0..16).map(|at| format!("node {} at {},{}{}\n", at + 1, at % 4, at / 4, tier(at))).collect()
+        };
+        let torus = |front| topology(&format!("torus 4x4\n{}", nodes(front)));
+        let members = nodes_of(10);
+        let route = |front, code_of: &str, sender| {
+            WriteRoute::cheapest(&torus(front), code(code_of), sender, &members[..code(code_of).slots()], 0)
+        };
+        // 8 units on its cable and not 10; between the nodes there is room.
+        assert_eq!(route(1, "8+2", Sender::Outside), WriteRoute::Primary);
+        assert_eq!(route(1, "4+2", Sender::Outside), WriteRoute::Primary);
+        // An eighth is too little.
+        assert_eq!(route(1, "8+1", Sender::Outside), WriteRoute::Direct);
+        // A node of the torus has four cables.
+        assert_eq!(route(1, "8+2", Sender::At(NodeId(1))), WriteRoute::Direct);
+        // Nobody has said where those outside come in.
+        assert_eq!(route(0, "8+2", Sender::Outside), WriteRoute::Direct);
+    }
+
+    #[test]
+    fn many_clients_in_front_of_a_long_ring_spare_the_ring() {
+        let nodes: String = (0..12).map(|at| format!("node {} at {at} front\n", at + 1)).collect();
+        let ring = topology(&format!("torus 12\n{nodes}"));
+        let route = WriteRoute::cheapest(&ring, code("4+2"), Sender::Outside, &nodes_of(6), 0);
+        assert_ne!(route, WriteRoute::Primary);
+    }
+
+    fn nodes_of(count: u32) -> Vec<NodeId> {
+        (1..=count).map(NodeId).collect()
     }
 
     #[test]
