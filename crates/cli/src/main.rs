@@ -16,6 +16,7 @@ mod commands;
 mod daemon;
 mod demo;
 mod device_class;
+mod device_profile;
 mod embedded;
 mod gate;
 mod home;

@@ -91,7 +91,12 @@ impl Brick {
             DiskMode::Direct => {
                 let cache_bytes = units_memory / DIRECT_CACHE_PART;
                 units_memory -= cache_bytes;
-                disk.behind_queue(DirectOptions { cache_bytes, depth: options.depth, policy: options.policy })
+                disk.behind_queue(DirectOptions {
+                    cache_bytes,
+                    depth: options.depth,
+                    policy: options.policy,
+                    priority: options.priority,
+                })
             }
         };
         let (table, journal, slot) = recover(&world, &disk, &superblock, units_memory).await?;

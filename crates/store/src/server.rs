@@ -66,6 +66,8 @@ pub struct BrickOptions {
     pub depth: u32,
     /// In which order requests of a class go to a direct device.
     pub policy: PolicyName,
+    /// The size around which the slq policies order, in bytes; [`None`] for their own.
+    pub priority: Option<u64>,
 }
 
 /// Counts since the start.

@@ -24,7 +24,7 @@ fn main() -> std::io::Result<()> {
     let world = World::real()?;
     world.block_on(async {
         let disk = world.open_disk_as(&path, DiskMode::Direct).await?;
-        let options = DirectOptions { cache_bytes: 0, depth, policy: PolicyName::Noop };
+        let options = DirectOptions { cache_bytes: 0, depth, policy: PolicyName::Noop, priority: None };
         let (disk, done) = (disk.behind_queue(options), Rc::new(Cell::new(0_u64)));
         let blocks = disk.len() / BLOCK as u64;
         let until = world.now() + seconds * 1_000_000;

@@ -1,5 +1,6 @@
 //! `shoal brick`: the server of one brick, in the foreground, and commands about bricks.
 
+mod probe;
 mod replace;
 mod tune;
 
@@ -20,6 +21,7 @@ use world::{Disk, DiskMode, Identity, World};
 use crate::cache_file::{self, BrickCacheArgs};
 use crate::daemon::{self, DaemonArgs, LISTENING};
 use crate::device_class;
+use crate::device_profile::{DeviceIdentity, DeviceProfile};
 use crate::home::read_key;
 use crate::lock_holder;
 use crate::output::Output;
@@ -57,7 +59,8 @@ Examples:
   shoal brick --disk /dev/sdb --cache /dev/nvme0n1p3 --format-cache --node 2 \\
      --listen 10.0.0.2:7411 --meta 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal brick replace b3 b4                                 b4 for b3, which is gone for good
-  shoal brick tune b3 rebuild.weight=50 depth=16            the queue of a brick with --io direct"
+  shoal brick tune b3 rebuild.weight=50 depth=16            the queue of a brick with --io direct
+  shoal brick probe /dev/sdb                                measures a device for such bricks"
 )]
 pub(crate) struct BrickArgs {
     #[command(subcommand)]
@@ -103,13 +106,17 @@ pub(crate) struct BrickArgs {
     /// rebuilding and checking take turns
     #[arg(long, value_name = "HOW", default_value = "buffered")]
     io: Io,
-    /// Requests that the disk has at a time, with --io direct [default: 32]
+    /// Requests that the disk has at a time, with --io direct [default: what `shoal brick probe` has found, or 32]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
     depth: Option<u32>,
     /// In which order requests of a class go to the disk, with --io direct: noop (as they came), deadline, cfq, bfq, kyber,
     /// slq-nearest, slq-lisf-first or slq-auto [default: noop]
     #[arg(long, value_name = "POLICY", value_parser = policy)]
     scheduler: Option<PolicyName>,
+    /// What `shoal brick probe` has found out about the disk, with --io direct [default: beside a file; /var/lib/shoal for a
+    /// device]
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
     #[command(flatten)]
     cache: BrickCacheArgs,
     #[command(flatten)]
@@ -131,6 +138,7 @@ enum Io {
 
 #[derive(Subcommand)]
 enum Action {
+    Probe(probe::ProbeArgs),
     Replace(replace::ReplaceArgs),
     Tune(tune::TuneArgs),
 }
@@ -156,6 +164,7 @@ impl BrickArgs {
 
 pub(crate) fn run(args: &BrickArgs, output: &Output) -> anyhow::Result<()> {
     match &args.action {
+        Some(Action::Probe(probe)) => probe::run(probe, output),
         Some(Action::Replace(replace)) => replace::run(replace, output),
         Some(Action::Tune(tune)) => tune::run(tune, output),
         None => serve(args),
@@ -163,10 +172,13 @@ pub(crate) fn run(args: &BrickArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn serve(args: &BrickArgs) -> anyhow::Result<()> {
-    if args.io == Io::Buffered && (args.depth.is_some() || args.scheduler.is_some()) {
-        let what = "--depth and --scheduler are for the queue of a direct disk, and this one is buffered";
+    let is_tuned = args.depth.is_some() || args.scheduler.is_some() || args.profile.is_some();
+    if args.io == Io::Buffered && is_tuned {
+        let what =
+            "--depth, --scheduler and --profile are for the queue of a direct disk, and this one is buffered";
         return Err(problem(what, "--io direct"));
     }
+    let profile = if args.io == Io::Direct { profile(args)? } else { None };
     let advertise = advertised(&args.advertise)?;
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
@@ -190,8 +202,9 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
             advertise,
             threads: args.threads.into(),
-            depth: args.depth.unwrap_or(DEPTH),
+            depth: args.depth.or(profile.as_ref().map(DeviceProfile::depth)).unwrap_or(DEPTH),
             policy: args.scheduler.unwrap_or(PolicyName::Noop),
+            priority: profile.and_then(|profile| profile.buffer).map(|step| step.bytes),
         };
         let (cache, is_made) = args.cache.open(&world, superblock.cluster).await?;
         let brick = Brick::start(world.clone(), disk, cache, options).await.map_err(|error| {
@@ -205,6 +218,35 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
         brick.run().await.map_err(|e| explain(e, path))
     };
     daemon::run_until_stopped(&world, stop, work).unwrap_or(Ok(()))
+}
+
+/// What was measured of the disk. Where nobody names a profile, one of another device counts as none.
+fn profile(args: &BrickArgs) -> anyhow::Result<Option<DeviceProfile>> {
+    let place = args.profile.clone().unwrap_or_else(|| DeviceProfile::place_of(args.disk()));
+    let Some(profile) = DeviceProfile::read(&place)? else {
+        return match args.profile {
+            Some(_) => {
+                Err(problem(format!("{} is not there", place.display()), "`shoal brick probe` makes it"))
+            }
+            None => Ok(None),
+        };
+    };
+    let device = DeviceIdentity::of(args.disk())?;
+    if profile.device != device {
+        let what = format!(
+            "{} is the profile of another device: {}, and the disk is on {device}",
+            place.display(),
+            profile.device
+        );
+        if args.profile.is_some() {
+            return Err(problem(what, "`shoal brick probe` for this one"));
+        }
+        tracing::warn!("{what}: it is not used. `shoal brick probe` measures this one");
+        return Ok(None);
+    }
+    let (place, depth) = (place.display(), profile.depth());
+    tracing::info!("{place}: the disk has {depth} requests at a time, unless --depth says otherwise");
+    Ok(Some(profile))
 }
 
 /// Opens the disk as `io` says, or buffered where it cannot be direct: a brick that serves is worth more than its queue.

@@ -156,6 +156,7 @@ impl Cluster {
                 threads: 1,
                 depth: 3,
                 policy,
+                priority: None,
                 class: BrickClass::Ssd,
             };
             let ran = match Brick::start(on.clone(), disk, cache, options).await {

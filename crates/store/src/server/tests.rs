@@ -140,6 +140,7 @@ impl Bench {
             threads: 1,
             depth: world::direct::DEPTH,
             policy: PolicyName::Noop,
+            priority: None,
             class: BrickClass::Ssd,
         }
     }

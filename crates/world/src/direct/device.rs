@@ -28,6 +28,8 @@ pub struct DirectOptions {
     pub depth: u32,
     /// In which order requests of a class go.
     pub policy: PolicyName,
+    /// The size around which the slq policies order reads and writes, in bytes; [`None`] for the policies' own.
+    pub priority: Option<u64>,
 }
 
 /// How the queue of a direct disk is set.
@@ -91,7 +93,7 @@ impl Direct {
         Direct {
             world: world.clone(),
             blocks: Blocks::new(options.cache_bytes),
-            queue: Queue::new(world, options.depth, options.policy),
+            queue: Queue::new(world, &options),
         }
     }
 

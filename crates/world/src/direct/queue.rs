@@ -11,7 +11,7 @@ use pace::device::{Operation, Parameters, PolicyName, Request, Scheduler, Token}
 use pace::{Classes, IoClass, Next};
 use types::code_probe::{CodeProbe, hit};
 
-use super::device::{DEPTH_MAX, DirectCounts, QueueChange, QueueSettings};
+use super::device::{DEPTH_MAX, DirectCounts, DirectOptions, QueueChange, QueueSettings};
 use crate::World;
 
 /// What a request costs besides its bytes, in microseconds of a usual SSD.
@@ -162,8 +162,13 @@ impl Drop for Waiting {
 }
 
 impl Queue {
-    pub(super) fn new(world: &World, depth: u32, policy: PolicyName) -> Rc<Queue> {
-        let parameters = Parameters { depth: u64::from(u16::MAX), largest: LARGEST, ..Parameters::default() };
+    pub(super) fn new(world: &World, options: &DirectOptions) -> Rc<Queue> {
+        let DirectOptions { depth, policy, .. } = *options;
+        let mut parameters =
+            Parameters { depth: u64::from(u16::MAX), largest: LARGEST, ..Parameters::default() };
+        if let Some(priority) = options.priority {
+            (parameters.read_priority, parameters.write_priority) = (priority, priority);
+        }
         let line = |class| {
             let scheduler = scheduler(policy_of(class, policy), parameters);
             Line { scheduler, draining: false, blocked: false }

@@ -28,7 +28,12 @@ fn with_disk<T>(seed: u64, options: DirectOptions, test: impl AsyncFnOnce(World,
 }
 
 fn options(blocks: u64, depth: u32) -> DirectOptions {
-    DirectOptions { cache_bytes: blocks * (BLOCK as u64 + 256), depth, policy: PolicyName::Noop }
+    DirectOptions {
+        cache_bytes: blocks * (BLOCK as u64 + 256),
+        depth,
+        policy: PolicyName::Noop,
+        priority: None,
+    }
 }
 
 fn filled(byte: u8, blocks: usize) -> Buf {

@@ -145,6 +145,7 @@ impl TestCluster {
             threads: 1,
             depth: world::direct::DEPTH,
             policy: PolicyName::Noop,
+            priority: None,
             class: BrickClass::Ssd,
         };
         world.spawn("test", async move {

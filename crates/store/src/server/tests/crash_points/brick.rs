@@ -119,6 +119,7 @@ impl Rig {
             threads: 1,
             depth: world::direct::DEPTH,
             policy: PolicyName::Noop,
+            priority: None,
             class: BrickClass::Ssd,
         };
         let Brick { server, .. } =
