@@ -222,6 +222,15 @@ mod tests {
     }
 
     #[test]
+    fn the_runs_of_the_lab_take_no_other_option_of_the_model() {
+        assert!(args("--against docs/papers/002.json").is_ok_and(|args| args.against.is_some()));
+        for other in ["8x8", "--seed 2", "--code 4+2", "--tables writes"] {
+            let error = args(&format!("--against 002.json {other}")).map(drop).expect_err(other).to_string();
+            assert!(error.contains("cannot be used with"), "{other}: {error}");
+        }
+    }
+
+    #[test]
     fn all_tables_are_told_in_words_and_as_a_document() {
         let args = args("4x4 --code 4+2 --ramp 0.005 --seconds 0.02 --client-rate 10gbit --clients 8");
         let args = args.expect("a command line");

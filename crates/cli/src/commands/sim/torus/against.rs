@@ -417,7 +417,8 @@ mod tests {
         let count = document.counts[0];
         let counts = [Counted { count, plain: count.predicted, exact: count.measured }];
         let said = words::tell(&document, &runs, &counts);
-        for part in ["1.20 (!)", "1 of 2 runs within 10 %", "1 of 1 rows", "in the torus"] {
+        for part in ["1.20 (!)", "1 of 2 runs within 10 %, 1 with units only", "1 of 1 rows", "in the torus"]
+        {
             assert!(said.contains(part), "{part}: {said}");
         }
         let answer = to_json(&document, &runs, &counts);

@@ -19,6 +19,8 @@ pub(super) fn tell(document: &Document, runs: &[Compared], counts: &[Counted]) -
     let mut text = rates(runs);
     let near = runs.iter().filter(|one| one.is_near()).count();
     text += &format!("\n{near} of {} runs within {:.0} %", runs.len(), NEAR * 100.0);
+    let plain = runs.iter().filter(|one| is_near(one.plain / one.point.rate)).count();
+    text += &format!(", {plain} with units only");
     text += &format!(
         "; left out: {} with cores busy for more than {:.0} %, {} in an order of chance\n\n",
         document.busy,
