@@ -3,6 +3,7 @@
 use super::plan::{Plan, Transfer};
 use super::stations::Station;
 use crate::event::Queue;
+use crate::packet::HEADERS;
 use crate::time::Time;
 
 /// What happens inside.
@@ -41,14 +42,18 @@ pub(crate) struct Grain {
 }
 
 impl Grain {
-    fn slices(self) -> u32 {
-        self.unit.div_ceil(self.slice) as u32
+    /// Slices of a transfer.
+    fn slices(self, transfer: &Transfer) -> u32 {
+        transfer.bytes.unwrap_or(self.unit).div_ceil(self.slice) as u32
     }
 
-    fn bytes(self, slice: u32) -> u64 {
-        self.slice.min(self.unit - u64::from(slice) * self.slice)
+    fn bytes(self, transfer: &Transfer, slice: u32) -> u64 {
+        self.slice.min(transfer.bytes.unwrap_or(self.unit) - u64::from(slice) * self.slice)
     }
 }
+
+/// Bytes on the wire that acknowledge a slice: a receiver acknowledges every second packet.
+const ACKNOWLEDGEMENT: u64 = HEADERS as u64 / 2;
 
 /// A transfer that is going on.
 #[derive(Clone, Debug, Default)]
@@ -167,15 +172,19 @@ impl Engine {
     /// Sends what may be sent.
     fn send(&mut self, number: u32) {
         loop {
-            let slices = self.grain.slices();
+            let grain = self.grain;
             let going = self.transfers.get(number);
-            let slice = going.sent;
-            let fits = slice < slices && slice - going.acknowledged < self.grain.window;
+            let (slice, slices, waits) = (going.sent, grain.slices(&going.what), going.what.waits_for_all);
+            let fits = slice < slices && slice - going.acknowledged < grain.window;
             if !going.may_send || !fits {
                 return;
             }
             let after = std::mem::take(&mut going.after);
-            let is_there = after.iter().all(|&earlier| self.transfers.get(earlier).arrived > slice);
+            let is_there = after.iter().all(|&earlier| {
+                let earlier = self.transfers.get(earlier);
+                let all = grain.slices(&earlier.what);
+                earlier.arrived >= if waits { all } else { all.min(slice + 1) }
+            });
             let going = self.transfers.get(number);
             going.after = after;
             if !is_there {
@@ -189,9 +198,10 @@ impl Engine {
     /// A slice is at station number `hop` of its way, or at the end.
     fn reach(&mut self, number: u32, slice: u32, hop: u32) {
         let going = self.transfers.get(number);
-        let bytes = self.grain.bytes(slice) * u64::from(going.what.weight);
+        let bytes = self.grain.bytes(&going.what, slice) * u64::from(going.what.weight);
         if let Some(last) = hop.checked_sub(1) {
-            self.stations[going.what.way[last as usize] as usize].served += bytes;
+            let station = &mut self.stations[going.what.way[last as usize] as usize];
+            station.served += station.with_headers(bytes);
         }
         match going.what.way.get(hop as usize) {
             Some(&station) => {
@@ -203,8 +213,12 @@ impl Engine {
     }
 
     fn arrive(&mut self, number: u32, slice: u32) {
-        let (now, slices, window) = (self.now, self.grain.slices(), self.grain.window);
+        let (now, window) = (self.now, self.grain.window);
         let going = self.transfers.get(number);
+        let slices = self.grain.slices(&going.what);
+        going.what.home.iter().for_each(|&station| {
+            self.stations[station as usize].carry(now, ACKNOWLEDGEMENT);
+        });
         debug_assert_eq!(going.arrived, slice, "a way is first in, first out");
         going.arrived += 1;
         let is_whole = going.arrived == slices;

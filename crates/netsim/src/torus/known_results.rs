@@ -20,7 +20,14 @@ use crate::random::Random;
 use crate::time::{MS, Rate, Time, US};
 
 /// Cables without delays, and nodes that compute in no time.
-const PURE: Parts = Parts { link: Rate::gbit(10), hop: 0, compute: f64::INFINITY, client: None, brick: None };
+const PURE: Parts = Parts {
+    link: Rate::gbit(10),
+    hop: 0,
+    compute: f64::INFINITY,
+    client: None,
+    brick: None,
+    is_exact: false,
+};
 const GRAIN: Grain = Grain { unit: 256 << 10, slice: 64 << 10, window: 64 };
 
 fn torus(sizes: &str) -> Topology {
@@ -49,8 +56,9 @@ fn alone(network: &Network, grain: Grain, plan: Plan) -> Time {
 }
 
 fn one_send(network: &Network, from: u32, to: u32) -> Plan {
-    let mut planner = Planner::new(network);
-    planner.send(Place::Node(from), Place::Node(to), &[]);
+    let code = "8+2".parse().expect("a code");
+    let mut planner = Planner::new(network, code, None);
+    planner.unit(Place::Node(from), Place::Node(to), &[]);
     planner.plan
 }
 
@@ -209,7 +217,7 @@ fn routes_cost_what_the_product_says() {
             let (mut hops, mut sent, mut plans) = (0, 0, 0);
             for group in groups {
                 for client in client(group) {
-                    let plan = write(&network, code, route, client, group).expect("whole");
+                    let plan = write(&network, code, route, client, group, None).expect("whole");
                     (hops, sent, plans) = (hops + plan.unit_hops, sent + plan.sent, plans + 1);
                 }
             }
@@ -242,8 +250,8 @@ fn every_unit_hop_is_a_unit_on_a_link() {
     let code = model.setup().code;
     let group = &model.table(PlacementName::Random)[5];
     let mut plans: Vec<Plan> =
-        WriteRoute::ALL.map(|route| write(&network, code, route, 9, group).expect("whole")).into();
-    plans.extend(ReadRoute::ALL.map(|route| read(&network, code, route, 9, group).expect("whole")));
+        WriteRoute::ALL.map(|route| write(&network, code, route, 9, group, None).expect("whole")).into();
+    plans.extend(ReadRoute::ALL.map(|route| read(&network, code, route, 9, group, None).expect("whole")));
     plans.extend(RebuildRoute::ALL.map(|route| rebuild(&network, code, route, group, 3, 1).expect("whole")));
     for plan in plans {
         let unit_hops = u64::from(plan.unit_hops);
@@ -265,8 +273,9 @@ fn a_read_takes_parity_for_what_is_lost() {
         let empty = nodes.iter().copied().collect();
         Network::new(&topology, Damage { empty, ..Damage::default() }, PURE).expect("whole")
     };
-    let transfers =
-        |nodes: &[u32], route| read(&lost(nodes), code, route, 10, &group).map(|plan| plan.transfers.len());
+    let transfers = |nodes: &[u32], route| {
+        read(&lost(nodes), code, route, 10, &group, None).map(|plan| plan.transfers.len())
+    };
     assert_eq!(transfers(&[], ReadRoute::Direct), Some(4));
     assert_eq!(transfers(&[4, 5], ReadRoute::Direct), Some(4));
     assert_eq!(transfers(&[1, 4], ReadRoute::Direct), Some(5), "four units, and a node that decodes");

@@ -128,8 +128,8 @@ impl Stripes<'_> {
     fn plan(&self, task: Task, client: u32, group: usize) -> Plan {
         let group = &self.groups[group];
         let plan = match task {
-            Task::Write(route) => write(self.network, self.code, route, client, group),
-            Task::Read(route) => read(self.network, self.code, route, client, group),
+            Task::Write(route) => write(self.network, self.code, route, client, group, None),
+            Task::Read(route) => read(self.network, self.code, route, client, group, None),
         };
         plan.expect("only readable groups are read, and writes are modelled without failures")
     }

@@ -21,13 +21,17 @@
 //! | `engine.rs` | the events, one after the other |
 //! | `groups.rs` | which nodes hold a stripe: the product's own tables |
 //! | `load.rs` | who does what, and when |
+//! | `messages.rs` | the product's small messages, where they are counted |
+//! | `job.rs` | a client that reads or writes given stripes once, as in the lab |
 //! | `model.rs` | the experiments, and what was measured |
 //!
 //! Placement and routing are the product's own code ([`layout`]).
 
 mod engine;
 mod groups;
+mod job;
 mod load;
+mod messages;
 mod model;
 mod network;
 mod plan;
@@ -38,6 +42,7 @@ mod stations;
 mod writes;
 
 pub use groups::PlacementName;
+pub use job::{Done, Job, Lane, Piece, Work};
 pub use load::ClientPlace;
 pub use model::{Baseline, DegradedReads, Latency, Links, Model, Reads, Rebuild, Writes};
 pub use network::Failure;

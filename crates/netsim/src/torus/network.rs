@@ -73,7 +73,8 @@ impl Damage {
         }
     }
 
-    fn cuts(&self, a: u32, b: u32) -> bool {
+    fn cuts(&self, a: Vertex, b: Vertex) -> bool {
+        let (Some(a), Some(b)) = (number_of(a), number_of(b)) else { return false };
         let is_cut = self.cable.is_some_and(|cable| cable == (a, b) || cable == (b, a));
         is_cut || self.away.contains(&a) || self.away.contains(&b)
     }
@@ -118,6 +119,8 @@ pub(crate) struct Parts {
     pub(crate) client: Option<Rate>,
     /// Bytes per second of a brick, if that is a limit.
     pub(crate) brick: Option<f64>,
+    /// Whether packets, acknowledgements and small messages are counted one by one.
+    pub(crate) is_exact: bool,
 }
 
 impl From<&Setup> for Parts {
@@ -128,6 +131,7 @@ impl From<&Setup> for Parts {
             compute: setup.compute as f64,
             client: setup.client,
             brick: setup.brick.map(|rate| rate as f64),
+            is_exact: false,
         }
     }
 }
@@ -142,23 +146,23 @@ pub(crate) struct Network {
     /// The nodes and cables that are left, if some are lost.
     left: Option<Topology>,
     pub(crate) damage: Damage,
+    /// Numbers of nodes: all are below it.
     pub(crate) nodes: u32,
     parts: Parts,
-    /// The station of each link that is left, by the numbers of its nodes.
-    links: BTreeMap<(u32, u32), StationId>,
+    /// The station of each link that is left, by its ends.
+    links: BTreeMap<(Vertex, Vertex), StationId>,
     /// Known ways, by pair of nodes.
     ways: RefCell<Vec<Option<Links>>>,
 }
 
 impl Network {
-    /// The network of `topology`, whose nodes are numbered from 0, without what is lost.
+    /// The network of `topology` without what is lost.
     ///
     /// # Errors
     /// What is left does not hang together.
     pub(crate) fn new(topology: &Topology, damage: Damage, parts: Parts) -> Result<Network, TopologyError> {
-        let ends = |(a, b)| Some((number_of(a)?, number_of(b)?));
-        let cables: Vec<(u32, u32)> =
-            topology.links().into_iter().filter_map(ends).filter(|&(a, b)| !damage.cuts(a, b)).collect();
+        let cables: Vec<(Vertex, Vertex)> =
+            topology.links().into_iter().filter(|&(a, b)| !damage.cuts(a, b)).collect();
         let directions = cables.iter().flat_map(|&(a, b)| [(a, b), (b, a)]);
         let links = directions.zip(0..).collect();
         let left = if damage.away.is_empty() && damage.cable.is_none() {
@@ -166,14 +170,15 @@ impl Network {
         } else {
             let stays = |node: &NodeId| !damage.away.contains(&node.0);
             let nodes = topology.nodes().keys().copied().filter(stays);
-            let cables: Vec<_> = cables.iter().map(|&(a, b)| (NodeId(a), NodeId(b))).collect();
+            let ends = |&(a, b): &(Vertex, Vertex)| Some((NodeId(number_of(a)?), NodeId(number_of(b)?)));
+            let cables: Vec<_> = cables.iter().filter_map(ends).collect();
             Some(Topology::new(
                 Shape::Links,
                 nodes.map(|node| (node, Default::default())).collect(),
                 &cables,
             )?)
         };
-        let nodes = topology.nodes().len() as u32;
+        let nodes = topology.nodes().keys().last().map_or(0, |node| node.0 + 1);
         let ways = RefCell::new(vec![None; (nodes * nodes) as usize]);
         Ok(Network { intact: topology.clone(), left, damage, nodes, parts, links, ways })
     }
@@ -181,21 +186,32 @@ impl Network {
     /// All stations, by number: links, then for each node what computes, its brick, its client's cable up and down, and
     /// what computes at the client.
     pub(crate) fn stations(&self) -> Vec<Station> {
-        let Parts { link, hop, compute, client, brick } = self.parts;
+        let Parts { link, hop, compute, client, brick, is_exact } = self.parts;
+        let cable = if is_exact { Station::wire } else { Station::link };
         let of_nodes = [
             Station::new(compute, 0),
             Station::new(brick.unwrap_or(f64::INFINITY), 0),
-            Station::link(client.unwrap_or(link), hop),
-            Station::link(client.unwrap_or(link), hop),
+            cable(client.unwrap_or(link), hop),
+            cable(client.unwrap_or(link), hop),
             Station::new(compute, 0),
         ];
-        let links = self.links.iter().map(|_| Station::link(link, hop));
+        let links = self.links.iter().map(|_| cable(link, hop));
         links.chain((0..self.nodes).flat_map(|_| of_nodes)).collect()
     }
 
     /// How many of the stations are links: the first ones.
     pub(crate) fn link_count(&self) -> usize {
         self.links.len()
+    }
+
+    /// The links with their ends, and which station each is.
+    pub(crate) fn links(&self) -> impl Iterator<Item = ((Vertex, Vertex), StationId)> {
+        self.links.iter().map(|(&ends, &link)| (ends, link))
+    }
+
+    /// Whether packets, acknowledgements and small messages are counted one by one.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.parts.is_exact
     }
 
     fn of_node(&self, node: u32, which: u32) -> StationId {
@@ -265,7 +281,7 @@ impl Network {
             let left = self.left.as_ref().expect("routes of an intact network are whole");
             let next = left.next_hop(Vertex::Node(NodeId(at)), NodeId(to)).and_then(number_of);
             let next = next.expect("nobody asks for the way to a lost node");
-            way.push(self.links[&(at, next)]);
+            way.push(self.links[&(Vertex::Node(NodeId(at)), Vertex::Node(NodeId(next)))]);
             at = next;
         }
         way
@@ -274,8 +290,7 @@ impl Network {
     /// The links of the intact network's route, if they are all left.
     fn intact_route(&self, from: u32, to: u32) -> Option<Vec<StationId>> {
         let route = self.intact.route(NodeId(from), NodeId(to));
-        let numbers: Vec<u32> = route.into_iter().filter_map(number_of).collect();
-        numbers.windows(2).map(|step| self.links.get(&(step[0], step[1])).copied()).collect()
+        route.windows(2).map(|step| self.links.get(&(step[0], step[1])).copied()).collect()
     }
 }
 
@@ -283,8 +298,14 @@ impl Network {
 mod tests {
     use super::*;
 
-    const PARTS: Parts =
-        Parts { link: Rate::gbit(10), hop: 20 * US, compute: 5e9, client: None, brick: None };
+    const PARTS: Parts = Parts {
+        link: Rate::gbit(10),
+        hop: 20 * US,
+        compute: 5e9,
+        client: None,
+        brick: None,
+        is_exact: false,
+    };
 
     fn torus(shape: &str) -> Topology {
         let shape: Shape = shape.parse().expect("a shape");
@@ -311,8 +332,8 @@ mod tests {
             for seed in 0..4 {
                 let damage = Damage::new(failure, &topology, seed);
                 let network = Network::new(&topology, damage.clone(), PARTS).expect("hangs together");
-                let ends: BTreeMap<StationId, (u32, u32)> =
-                    network.links.iter().map(|(&ends, &link)| (link, ends)).collect();
+                let ends: BTreeMap<StationId, (Vertex, Vertex)> =
+                    network.links().map(|(ends, link)| (link, ends)).collect();
                 let nodes: Vec<u32> = (0..64).filter(|node| !damage.away.contains(node)).collect();
                 for (&from, &to) in nodes.iter().flat_map(|from| nodes.iter().map(move |to| (from, to))) {
                     let way = network.links_between(from, to);
@@ -320,8 +341,9 @@ mod tests {
                     assert_eq!(way.len(), left as usize, "{failure:?} {from} {to}");
                     if let Some(&first) = way.first() {
                         let (at, next) = ends[&first];
-                        assert_eq!(at, from);
+                        assert_eq!(number_of(at), Some(from));
                         assert!(!damage.cuts(at, next));
+                        let next = number_of(next).expect("a node");
                         assert_eq!(way[1..], network.links_between(next, to)[..]);
                     }
                 }

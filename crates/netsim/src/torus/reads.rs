@@ -2,8 +2,9 @@
 
 use types::Code;
 
+use super::messages::Message;
 use super::network::{Network, Place};
-use super::plan::{Plan, Planner};
+use super::plan::{Part, Plan, Planner};
 use super::writes::primary_slot;
 
 /// By which way the units of a stripe reach the client.
@@ -38,13 +39,14 @@ pub(crate) fn acting_primary(code: Code, live: &[usize]) -> Option<usize> {
     live.iter().copied().find(|&slot| slot >= primary_slot(code)).or(live.first().copied())
 }
 
-/// A read by the client at node `client`. [`None`] if more than M units are lost.
+/// A read by the client at node `client`, of a whole stripe if no part is told. [`None`] if more than M units are lost.
 pub(crate) fn read(
     network: &Network,
     code: Code,
     route: ReadRoute,
     client: u32,
     group: &[u32],
+    part: Option<&Part>,
 ) -> Option<Plan> {
     let live = live_slots(network, group);
     let primary = Place::Node(group[acting_primary(code, &live)?]);
@@ -54,19 +56,23 @@ pub(crate) fn read(
     };
     let slots = slots_to_read(network, code, &live, group, reader.node())?;
     let is_whole = slots.iter().all(|&slot| slot < code.k());
-    let mut planner = Planner::new(network);
+    let mut planner = Planner::new(network, code, part);
     let mut came = Vec::new();
-    for &slot in &slots {
-        let unit = planner.send(Place::Brick(group[slot]), reader, &[]);
+    // A part of a stripe needs only the units that it touches, but all to decode.
+    let is_wanted = |planner: &Planner<'_>, slot: usize| !is_whole || planner.has(slot);
+    for slot in slots.iter().copied().filter(|&slot| is_wanted(&planner, slot)).collect::<Vec<usize>>() {
         let asked = [(Place::Client(client), reader), (reader, Place::Node(group[slot]))];
-        planner.asked_over(unit, &asked);
+        let way = if route == ReadRoute::Direct { &asked[1..] } else { &asked[..] };
+        let (asked, lead) = planner.ask(Message::ReadUnit, way);
+        let unit = planner.send((Message::UnitBytes, slot), Place::Brick(group[slot]), reader, &asked);
+        planner.plan.transfers[unit].lead = lead;
         came.push(unit);
     }
     let decoded = if is_whole { None } else { Some(planner.compute(reader, code.k(), &came)) };
     if route == ReadRoute::Gathered {
         for unit in 0..code.k() {
             let after = slots.iter().position(|&slot| slot == unit).map(|at| came[at]).or(decoded);
-            planner.send(primary, Place::Client(client), after.as_slice());
+            planner.send((Message::UnitBytes, unit), primary, Place::Client(client), after.as_slice());
         }
     }
     Some(planner.plan)

@@ -53,12 +53,12 @@ pub(crate) fn rebuild(
     if nodes.len() < code.k() {
         return None;
     }
-    let mut planner = Planner::new(network);
+    let mut planner = Planner::new(network, code, None);
     let result = match route {
         RebuildRoute::Primary => {
             let primary = group[acting_primary(code, &live)?];
             let result = star(&mut planner, primary, &nearest(network, primary, nodes, code.k(), turn));
-            planner.send(Place::Node(primary), Place::Node(target), &[result])
+            planner.unit(Place::Node(primary), Place::Node(target), &[result])
         }
         RebuildRoute::Star => star(&mut planner, target, &nearest(network, target, nodes, code.k(), turn)),
         RebuildRoute::Pipeline => {
@@ -66,7 +66,7 @@ pub(crate) fn rebuild(
         }
         RebuildRoute::Tree => tree(&mut planner, target, &path(network, target, nodes, code.k(), turn)),
     };
-    planner.send(Place::Node(target), Place::Brick(target), &[result]);
+    planner.unit(Place::Node(target), Place::Brick(target), &[result]);
     Some(planner.plan)
 }
 
@@ -94,13 +94,13 @@ fn path(network: &Network, target: u32, mut nodes: Vec<u32>, count: usize, turn:
 /// All helpers send to one node, which computes.
 fn star(planner: &mut Planner<'_>, to: u32, helpers: &[u32]) -> usize {
     let came: Vec<usize> =
-        helpers.iter().map(|&helper| planner.send(Place::Brick(helper), Place::Node(to), &[])).collect();
+        helpers.iter().map(|&helper| planner.unit(Place::Brick(helper), Place::Node(to), &[])).collect();
     planner.compute(Place::Node(to), helpers.len(), &came)
 }
 
 /// A helper multiplies its unit and adds what has come. Returns the sum.
 fn add(planner: &mut Planner<'_>, helper: u32, came: &[usize]) -> usize {
-    let own = planner.send(Place::Brick(helper), Place::Node(helper), &[]);
+    let own = planner.unit(Place::Brick(helper), Place::Node(helper), &[]);
     let terms: Vec<usize> = came.iter().copied().chain([own]).collect();
     planner.compute(Place::Node(helper), terms.len(), &terms)
 }
@@ -110,7 +110,7 @@ fn pipeline(planner: &mut Planner<'_>, target: u32, path: &[u32]) -> usize {
     for (at, &helper) in path.iter().enumerate().rev() {
         let sum = add(planner, helper, &came);
         let next = if at == 0 { target } else { path[at - 1] };
-        came = vec![planner.send(Place::Node(helper), Place::Node(next), &[sum])];
+        came = vec![planner.unit(Place::Node(helper), Place::Node(next), &[sum])];
     }
     came[0]
 }
@@ -126,7 +126,7 @@ fn tree(planner: &mut Planner<'_>, target: u32, path: &[u32]) -> usize {
             let sum = add(planner, helper, &came[number].clone());
             let below = number - step;
             let to = if below == 0 { target } else { path[below - 1] };
-            let sent = planner.send(Place::Node(helper), Place::Node(to), &[sum]);
+            let sent = planner.unit(Place::Node(helper), Place::Node(to), &[sum]);
             came[below].push(sent);
         }
         step *= 2;

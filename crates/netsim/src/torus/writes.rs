@@ -3,8 +3,9 @@
 use layout::{Relay, Sender};
 use types::{Code, NodeId};
 
+use super::messages::Message;
 use super::network::{Network, Place};
-use super::plan::{Plan, Planner};
+use super::plan::{Part, Plan, Planner};
 
 /// By which way the units of a stripe reach their bricks: the choices of `shoal mount --encode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,17 +41,20 @@ pub(crate) fn primary_slot(code: Code) -> usize {
     if code.m() > 0 { code.k() } else { 0 }
 }
 
-/// A write by the client at node `client` to the nodes of a group, by slot. [`None`] if a member is lost.
+/// A write by the client at node `client` to the nodes of a group, by slot; of a whole stripe, if no part is told. What is not
+/// a whole stripe goes through the primary by any route. [`None`] if a member is lost.
 pub(crate) fn write(
     network: &Network,
     code: Code,
     route: WriteRoute,
     client: u32,
     group: &[u32],
+    part: Option<&Part>,
 ) -> Option<Plan> {
     let members: Vec<NodeId> = group.iter().copied().map(NodeId).collect();
-    let mut planner = Planner::new(network);
-    match route {
+    let mut planner = Planner::new(network, code, part);
+    let is_whole = part.is_none_or(Part::is_whole);
+    match if is_whole { route } else { WriteRoute::Primary } {
         WriteRoute::Client => by_client(&mut planner, code, client, group),
         WriteRoute::Primary => by_primary(&mut planner, code, client, group),
         WriteRoute::Relay => {
@@ -72,43 +76,71 @@ pub(crate) fn write(
 fn by_client(planner: &mut Planner<'_>, code: Code, client: u32, group: &[u32]) {
     let at = Place::Client(client);
     let encoded = planner.compute(at, code.k(), &[]);
+    let mut done = Vec::new();
     for (slot, &node) in group.iter().enumerate() {
         let after: &[usize] = if slot < code.k() { &[] } else { &[encoded] };
-        let unit = planner.send(at, Place::Brick(node), after);
-        planner.answered_over(unit, Place::Node(node), at);
+        let unit = planner.send((Message::Stage, slot), at, Place::Brick(node), after);
+        done.extend(planner.answered(Message::Done, unit, Place::Node(node), at));
     }
-    order(planner, code, client, group);
+    order(planner, code, client, group, &done);
 }
 
-/// When all units are staged, the primary orders the write: a message and an answer.
-fn order(planner: &mut Planner<'_>, code: Code, client: u32, group: &[u32]) {
-    let (client, primary) = (Place::Client(client), Place::Node(group[primary_slot(code)]));
-    planner.plan.tail = planner.network.delay(client, primary) + planner.network.delay(primary, client);
+/// When all units are staged, the primary orders the write: a message and an answer. Meanwhile it tells the members.
+fn order(planner: &mut Planner<'_>, code: Code, client: u32, group: &[u32], staged: &[usize]) {
+    let slot = primary_slot(code);
+    let (client, primary) = (Place::Client(client), Place::Node(group[slot]));
+    let Some(told) = planner.tell(Message::Write, client, primary, staged) else {
+        planner.plan.tail = planner.network.delay(client, primary) + planner.network.delay(primary, client);
+        return;
+    };
+    let mut prepared = Vec::new();
+    for (_, &node) in group.iter().enumerate().filter(|&(other, _)| other != slot) {
+        let node = Place::Node(node);
+        let taken = planner.tell(Message::Take, primary, node, &[told]);
+        prepared.extend(taken.and_then(|taken| planner.answered(Message::Prepared, taken, node, primary)));
+    }
+    planner.tell(Message::Done, primary, client, &prepared);
 }
 
 fn by_primary(planner: &mut Planner<'_>, code: Code, client: u32, group: &[u32]) {
     let (client, primary) = (Place::Client(client), Place::Node(group[primary_slot(code)]));
-    let data: Vec<usize> = (0..code.k()).map(|_| planner.send(client, primary, &[])).collect();
-    let encoded = planner.compute(primary, code.k(), &data);
-    for (slot, &node) in group.iter().enumerate() {
-        let after = data.get(slot).copied().unwrap_or(encoded);
-        let unit = planner.send(primary, Place::Brick(node), &[after]);
-        planner.answered_over(unit, Place::Node(node), primary);
+    let mut data = vec![None; code.k()];
+    let mut message = Message::Write;
+    for slot in (0..code.k()).filter(|&slot| planner.has(slot)).collect::<Vec<usize>>() {
+        data[slot] = Some(planner.send((message, slot), client, primary, &[]));
+        message = Message::Further;
     }
-    planner.plan.tail = planner.network.delay(primary, client);
+    let all: Vec<usize> = data.iter().copied().flatten().collect();
+    let encoded = planner.compute(primary, code.k(), &all);
+    planner.after_all(encoded, &all);
+    let mut prepared = Vec::new();
+    for (slot, &node) in group.iter().enumerate() {
+        let Some(after) = data.get(slot).copied().unwrap_or(Some(encoded)) else { continue };
+        let unit = planner.send((Message::Prepare, slot), primary, Place::Brick(node), &[after]);
+        if slot < code.k() {
+            planner.after_all(unit, &all);
+        }
+        prepared.extend(planner.answered(Message::Prepared, unit, Place::Node(node), primary));
+    }
+    if planner.tell(Message::Done, primary, client, &prepared).is_none() {
+        planner.plan.tail = planner.network.delay(primary, client);
+    }
 }
 
 fn by_relay(planner: &mut Planner<'_>, code: Code, relay: &Relay, client: u32, group: &[u32]) {
     let sources: Vec<Option<usize>> = relay.steps.iter().map(|step| step.source).collect();
     let mut tree = Tree { planner, code, group, sources, client, at_client: None, held: Vec::new() };
     tree.held = vec![None; group.len()];
+    let mut done = Vec::new();
     for (slot, &node) in group.iter().enumerate() {
         let brick = tree.unit_at(Some(slot), slot);
         // Its own unit goes from the RAM of the member to its brick.
-        let stored = tree.planner.send(Place::Node(node), Place::Brick(node), &[brick]);
-        tree.planner.answered_over(stored, Place::Node(node), Place::Client(client));
+        let stored =
+            tree.planner.send((Message::Further, slot), Place::Node(node), Place::Brick(node), &[brick]);
+        let (member, client) = (Place::Node(node), Place::Client(client));
+        done.extend(tree.planner.answered(Message::Done, stored, member, client));
     }
-    order(planner, code, client, group);
+    order(planner, code, client, group, &done);
 }
 
 /// What a member of the tree has got.
@@ -177,7 +209,8 @@ impl Tree<'_, '_> {
         for unit in self.needed(slot) {
             let is_clients_data = source.is_none() && unit < self.code.k();
             let after = if is_clients_data { Vec::new() } else { vec![self.unit_at(source, unit)] };
-            units.push((unit, self.planner.send(from, Place::Node(self.group[slot]), &after)));
+            let to = Place::Node(self.group[slot]);
+            units.push((unit, self.planner.send((Message::Stage, unit), from, to, &after)));
         }
         self.held[slot] = Some(Held { units, computed: None });
     }

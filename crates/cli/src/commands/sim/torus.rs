@@ -1,7 +1,11 @@
 //! `shoal sim torus`: writes, reads and rebuilds on a network without switches.
 
+mod against;
 mod experiments;
+mod places;
 mod words;
+
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use layout::topology::Shape;
@@ -28,7 +32,8 @@ Examples:
   shoal sim torus                                       8x8x8 nodes with 10 Gbit/s for each cable, 8+2
   shoal sim torus 4x4 --code 4+2 --link-rate 1gbit
   shoal sim torus --tables writes --client-rate 10gbit  clients are machines of their own, each with a cable to its node
-  shoal sim torus --tables rebuilds --brick-rate 250M   disks that are slower than the network")]
+  shoal sim torus --tables rebuilds --brick-rate 250M   disks that are slower than the network
+  shoal sim torus --against docs/papers/002.json        the runs of the lab, repeated by the model")]
 pub(super) struct TorusArgs {
     /// Nodes along each dimension
     #[arg(value_name = "SIZES", default_value = "8x8x8")]
@@ -87,7 +92,33 @@ pub(super) struct TorusArgs {
     /// Source of all chance; it also decides what is lost
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Repeats what `shoal paper 002` has measured of Shoal, and compares; takes no other option of the model
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_THE_MODEL)]
+    against: Option<PathBuf>,
 }
+
+/// The arguments that say what is modelled.
+const OF_THE_MODEL: [&str; 19] = [
+    "sizes",
+    "tables",
+    "code",
+    "unit",
+    "slice",
+    "slices",
+    "link_rate",
+    "hop_us",
+    "compute",
+    "client_rate",
+    "brick_rate",
+    "brick",
+    "clients",
+    "stripes",
+    "rebuilds",
+    "load",
+    "ramp",
+    "seconds",
+    "seed",
+];
 
 /// A part of the answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -138,6 +169,9 @@ impl TorusArgs {
 }
 
 pub(super) fn run(args: &TorusArgs, output: &Output) -> anyhow::Result<()> {
+    if let Some(file) = &args.against {
+        return against::run(file, output);
+    }
     let setup = args.setup()?;
     let spinner = output.spinner("placing groups");
     let model = Model::new(setup).map_err(refused)?;
@@ -184,6 +218,15 @@ mod tests {
         ] {
             let error = args(line).and_then(|args| args.setup()).expect_err(line).to_string();
             assert!(error.contains(said), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_runs_of_the_lab_take_no_other_option_of_the_model() {
+        assert!(args("--against docs/papers/002.json").is_ok_and(|args| args.against.is_some()));
+        for other in ["8x8", "--seed 2", "--code 4+2", "--tables writes"] {
+            let error = args(&format!("--against 002.json {other}")).map(drop).expect_err(other).to_string();
+            assert!(error.contains("cannot be used with"), "{other}: {error}");
         }
     }
 
