@@ -4,7 +4,7 @@
 const ENOUGH: f64 = 0.9;
 /// A step of less is noise of the machine, in microseconds.
 const STEP_MIN_US: f64 = 15.0;
-/// A step is more than so many times what differs elsewhere.
+/// A step is more than so many times the noise.
 const NOISE_TIMES: f64 = 4.0;
 
 /// The fewest requests at a time with which a device does nine tenths of the most that it does. 1 if nothing was measured.
@@ -20,6 +20,8 @@ pub(crate) struct Pair {
     pub(crate) bytes: u64,
     /// How much longer the larger one takes, in microseconds: the median.
     pub(crate) more_us: f64,
+    /// By how much that may be wrong.
+    pub(crate) noise_us: f64,
 }
 
 /// A step in the time of single reads.
@@ -34,12 +36,15 @@ pub(crate) struct Step {
 /// The first size after which 4 KiB more cost a step, and cost it again after twice the size: a device pauses after each
 /// buffer's worth (paper 003, figures 17 and 18). [`None`] if there is no such size.
 pub(crate) fn find_step(pairs: &[Pair]) -> Option<Step> {
-    let mut all: Vec<f64> = pairs.iter().map(|pair| pair.more_us).collect();
-    all.sort_by(f64::total_cmp);
-    // The bytes themselves, and noise: what most sizes have. Steps come after a size and all its multiples, so of sizes that are
-    // powers of two they may be the most: the lower quarter has none.
-    let (usual, least) = (*all.get(all.len() / 4)?, *all.first()?);
-    let bound = (NOISE_TIMES * (usual - least).abs()).max(STEP_MIN_US);
+    let sorted = |of: fn(&Pair) -> f64| {
+        let mut all: Vec<f64> = pairs.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    };
+    let (more, noise) = (sorted(|pair| pair.more_us), sorted(|pair| pair.noise_us));
+    // The bytes themselves: what the smallest sizes have. Most others may have a step: it comes after all multiples of a size.
+    let usual = *more.get(1)?;
+    let bound = (NOISE_TIMES * noise[noise.len() / 2]).max(STEP_MIN_US);
     let height = |bytes: u64| pairs.iter().find(|pair| pair.bytes == bytes).map(|pair| pair.more_us - usual);
     pairs.iter().find_map(|pair| {
         let (once, twice) = (height(pair.bytes)?, height(pair.bytes * 2)?);
@@ -52,14 +57,14 @@ mod tests {
     use super::*;
 
     /// The device of paper 003: 125 us after each 512 KiB, and noise.
-    fn pairs(buffer: u64, step: f64, noise: f64) -> Vec<Pair> {
+    fn pairs(buffer: u64, step: f64, most: f64) -> Vec<Pair> {
         let time = |bytes: u64| bytes as f64 / 530.0 + step * ((bytes.div_ceil(buffer)) as f64 - 1.0);
         let sizes = (15..=22).map(|power| 1u64 << power);
         sizes
             .enumerate()
             .map(|(n, bytes)| {
-                let noise = noise * [0.0, 0.9, -0.7, 0.3, -0.4, 0.6, -0.9, 0.2][n];
-                Pair { bytes, more_us: time(bytes + 4096) - time(bytes) + noise }
+                let noise = most * [0.0, 0.9, -0.7, 0.3, -0.4, 0.6, -0.9, 0.2][n];
+                Pair { bytes, more_us: time(bytes + 4096) - time(bytes) + noise, noise_us: most }
             })
             .collect()
     }

@@ -297,13 +297,10 @@ impl Probe<'_> {
                 break;
             }
         }
-        let median = |times: &mut Vec<u64>| {
-            times.sort_unstable();
-            times[times.len() / 2] as f64
-        };
-        let pair = |(bytes, [plain, more]): (u64, &mut [Vec<u64>; 2])| Pair {
-            bytes,
-            more_us: median(more) - median(plain),
+        let pair = |(bytes, [plain, more]): (u64, &mut [Vec<u64>; 2])| {
+            let turns = plain.len() as f64;
+            let [(plain, plain_noise), (more, more_noise)] = [plain, more].map(median);
+            Pair { bytes, more_us: more - plain, noise_us: (plain_noise + more_noise) / turns.sqrt() }
         };
         Ok(sizes.into_iter().zip(&mut times).map(pair).collect())
     }
@@ -316,6 +313,15 @@ impl Probe<'_> {
         }
         bytes.freeze()
     }
+}
+
+/// The median, and the median distance from it.
+fn median(times: &mut Vec<u64>) -> (f64, f64) {
+    times.sort_unstable();
+    let middle = times[times.len() / 2];
+    let mut distances: Vec<u64> = times.iter().map(|time| time.abs_diff(middle)).collect();
+    distances.sort_unstable();
+    (middle as f64, distances[distances.len() / 2] as f64)
 }
 
 fn words(profile: &DeviceProfile, place: &Path) -> String {
