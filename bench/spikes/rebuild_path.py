@@ -35,8 +35,7 @@ def main() -> None:
     def out() -> tuple[int, bool]:
         """How many slots are out, and whether the brick of the node is."""
         status = json.loads(at("1", shoal, "status", "--json"))
-        slots = sum(group["out"] for volume in status["volumes"] for group in volume["groups"])
-        return slots, any(brick["state"] == "out" for brick in status["bricks"])
+        return status["progress"]["out"], any(brick["state"] == "out" for brick in status["bricks"])
 
     def wait(what: str, seconds: int, is_so) -> None:
         end = time.monotonic() + seconds

@@ -13,6 +13,8 @@ pub(crate) use knee::{Pair, Step, find_step, parallelism};
 
 use crate::problem::problem;
 
+/// A brick has several requests under way even where one alone would do.
+const DEPTH_LEAST: u32 = 8;
 /// The format of the file.
 const FORMAT: u64 = 1;
 
@@ -79,9 +81,10 @@ pub(crate) struct DeviceProfile {
 }
 
 impl DeviceProfile {
-    /// How many requests a brick gives to the device at a time.
+    /// How many requests a brick gives to the device at a time: what reads can use. Behind so many a client's read waits at most, and
+    /// writes, which are longer as a rule, need no more.
     pub(crate) fn depth(&self) -> u32 {
-        self.reads.parallelism().max(self.writes.as_ref().map_or(1, DirectionProfile::parallelism))
+        self.reads.parallelism().max(DEPTH_LEAST)
     }
 
     /// Where the profile of a disk is kept, if nobody says otherwise: beside a file, and for a device below /var/lib/shoal.

@@ -1,7 +1,7 @@
 //! Direct bricks: bytes stay right over kills and changes between both ways, the queue is shown and tuned, and what makes no
 //! sense is refused.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -113,4 +113,65 @@ fn the_queue_of_a_direct_brick_is_tuned_while_it_serves() {
     assert_eq!(cluster.queue()["depth"], 8, "nothing has changed");
     cluster.run(&["brick", "tune", "b7"]).refused(&["no brick b7", "shoal status"]);
     cluster.run(&["brick", "tune", "seven"]).refused(&["`seven` is no brick"]);
+}
+
+/// A device is measured, and what was found is what a brick on it goes by; a profile of another device is not.
+#[test]
+fn a_brick_goes_by_what_was_measured_of_its_device() {
+    let fixture = Fixture::new("probe");
+    let dir = fixture.path("there");
+    fs::create_dir_all(&dir).expect("a directory");
+    let measured = |args: &[&str]| {
+        let ran = within(SOON, "a probe", || fixture.shoal(&[&["brick", "probe", "--json"], args].concat()));
+        assert!(ran.ok, "{}", ran.stderr);
+        ran.json()
+    };
+    // A file of its own, which is gone afterwards.
+    let found = measured(&[text(&dir), "--size", "64M"]);
+    for direction in ["reads", "writes"] {
+        let found = &found[direction];
+        assert!(
+            found["iops"].as_f64() > Some(10.0) && found["bytes_per_second"].as_f64() > Some(1e5),
+            "{found:#}"
+        );
+        assert!(found["median_us"].as_f64() <= found["p99_us"].as_f64(), "{found:#}");
+        assert_eq!(found["by_depth"].as_array().map(Vec::len), Some(9));
+    }
+    let left: Vec<_> = fs::read_dir(&dir).expect("there").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["brick.profile.json"]);
+
+    let device = Loop::new(&fixture, "disk", 256 << 20);
+    let profile = fixture.path("disk.json");
+    let probe = [&device.device[..], "--profile", text(&profile)];
+    fixture.shoal(&["brick", "probe", text(&dir), "--erase"]).refused(&["--erase is for a block device"]);
+    fixture.shoal(&["brick", "probe", text(&dir), "--size", "1M"]).refused(&["too little to measure", "64M"]);
+    fixture.shoal(&["brick", "probe", text(&dir), "--size", "900T"]).refused(&["free", "a smaller --size"]);
+    fixture.shoal(&["brick", "probe", "/nowhere/at/all"]).refused(&["/nowhere/at/all"]);
+    let cluster = Cluster::new(&fixture);
+    let pid = cluster.brick_with(1, &device.device, &["--format", "--id", "1"]);
+    cluster.wait_until("b1", "up");
+    fixture.shoal(&[&["brick", "probe"], &probe[..]].concat()).refused(&["is served by another process"]);
+    kill_now(pid as i32);
+    fixture.shoal(&[&["brick", "probe", "--erase"], &probe[..]].concat()).refused(&["holds a brick"]);
+    let found = measured(&probe);
+    assert!(found["writes"].is_null(), "a device with data is only read: {found:#}");
+    let start = ["--io", "direct", "--profile", text(&profile)];
+    let pid = cluster.brick_with(1, &device.device, &start);
+    cluster.wait_until("b1", "up");
+    assert_eq!(cluster.queue()["depth"], found["depth"]);
+    kill_now(pid as i32);
+
+    let other =
+        fs::read_to_string(&profile).expect("a profile").replace(&*device.file.to_string_lossy(), "S3Z8");
+    fs::write(&profile, other).expect("written");
+    let refused = |words: &[&str]| {
+        let args = ["brick", "--disk", &device.device, "--node", "1", "--listen", "127.0.0.1:1"];
+        within(SOON, "a brick", || cluster.run(&[&args[..], &start].concat())).refused(words);
+    };
+    refused(&["is the profile of another device: S3Z8", "shoal brick probe"]);
+    fs::write(&profile, "{}").expect("written");
+    refused(&["is no profile of a device"]);
+    fs::remove_file(&profile).expect("removed");
+    refused(&["is not there", "shoal brick probe"]);
+    fixture.check_logs(&["is in use by another process: waiting"]);
 }

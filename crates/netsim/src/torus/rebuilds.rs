@@ -1,6 +1,6 @@
 //! Rebuilding a unit, by route.
 
-use types::Code;
+use types::{Code, NodeId};
 
 use super::network::{Network, Place};
 use super::plan::{Plan, Planner};
@@ -9,8 +9,12 @@ use super::reads::{acting_primary, live_slots};
 /// By which way a lost unit is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RebuildRoute {
-    /// The primary of the group reads K units, computes the lost one, and sends it to the new brick.
+    /// The primary of the group reads K units, computes the lost one, and sends it to the new brick. So does the product where the
+    /// network is not known.
     Primary,
+    /// A partial sum goes through members of the group to the primary, which adds its own unit, and sends the result to the new brick.
+    /// So does the product here ([`layout::repair_path`]).
+    Path,
     /// The new brick's node reads K units and computes.
     Star,
     /// A partial sum goes through the K helpers, one after the other, slice by slice, to the new brick (repair pipelining: Li and
@@ -23,13 +27,19 @@ pub enum RebuildRoute {
 
 impl RebuildRoute {
     /// All of them.
-    pub const ALL: [RebuildRoute; 4] =
-        [RebuildRoute::Primary, RebuildRoute::Star, RebuildRoute::Pipeline, RebuildRoute::Tree];
+    pub const ALL: [RebuildRoute; 5] = [
+        RebuildRoute::Primary,
+        RebuildRoute::Path,
+        RebuildRoute::Star,
+        RebuildRoute::Pipeline,
+        RebuildRoute::Tree,
+    ];
 
     /// For people.
     pub fn word(self) -> &'static str {
         match self {
             RebuildRoute::Primary => "primary",
+            RebuildRoute::Path => "path",
             RebuildRoute::Star => "star",
             RebuildRoute::Pipeline => "pipeline",
             RebuildRoute::Tree => "tree",
@@ -55,7 +65,14 @@ pub(crate) fn rebuild(
     }
     let mut planner = Planner::new(network, code, None);
     let result = match route {
-        RebuildRoute::Primary => {
+        RebuildRoute::Path if path_to_primary(network, code, group, &live, turn).is_some() => {
+            let primary = group[acting_primary(code, &live)?];
+            let path = path_to_primary(network, code, group, &live, turn)?;
+            let came = pipeline(&mut planner, primary, &path);
+            let result = add(&mut planner, primary, &[came]);
+            planner.unit(Place::Node(primary), Place::Node(target), &[result])
+        }
+        RebuildRoute::Primary | RebuildRoute::Path => {
             let primary = group[acting_primary(code, &live)?];
             let result = star(&mut planner, primary, &nearest(network, primary, nodes, code.k(), turn));
             planner.unit(Place::Node(primary), Place::Node(target), &[result])
@@ -68,6 +85,21 @@ pub(crate) fn rebuild(
     };
     planner.unit(Place::Node(target), Place::Brick(target), &[result]);
     Some(planner.plan)
+}
+
+/// The nodes along which the product has a sum come to the primary, the nearest first; [`None`] where it gathers.
+fn path_to_primary(
+    network: &Network,
+    code: Code,
+    group: &[u32],
+    live: &[usize],
+    turn: usize,
+) -> Option<Vec<u32>> {
+    let primary = acting_primary(code, live)?;
+    let others = live.iter().filter(|slot| **slot != primary);
+    let members: Vec<(usize, NodeId)> = others.map(|&slot| (slot, NodeId(group[slot]))).collect();
+    let path = layout::repair_path(network.topology(), NodeId(group[primary]), &members, code.k() - 1, turn)?;
+    Some(path.into_iter().map(|slot| group[slot]).collect())
 }
 
 /// Those at the fewest hops; among equals it is each one's turn.

@@ -343,11 +343,12 @@ fn words(profile: &DeviceProfile, place: &Path) -> String {
     }
     let buffer = match &profile.buffer {
         Some(step) => format!(
-            "Single reads take {:.0} us longer after each {}: its buffer. The slq policies order around that size.",
+            "Single reads take {:.0} us longer after each {}, as with a buffer of that size: the slq policies order around it.",
             step.us,
             Size(step.bytes)
         ),
-        None => "Single reads take no step longer at any size: its buffer does not show.".to_owned(),
+        None => "The times of single reads have no step at any size: the device's buffer does not show."
+            .to_owned(),
     };
     format!(
         "{}, {}\n\n{}\n{buffer}\nA brick gives it {} requests at a time. Kept in {}.",
