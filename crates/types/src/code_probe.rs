@@ -54,6 +54,12 @@ branches! {
     Relayed = "a brick sent on units of a stripe to members behind it",
     /// A slot.
     RelayFailed = "a member behind a brick did not take its units",
+    /// A server.
+    OtherBytes = "a request was refused because its payload did not match its checksums",
+    /// A slot.
+    StageDropped = "a staged unit was dropped because its operation had not come",
+    /// A caller.
+    RailCut = "a connection was closed because a server answered at its other addresses only",
     /// A slot.
     ReadPending = "a read met an undecided operation",
     /// A slot.
