@@ -69,7 +69,7 @@ fn who_is_sent_a_certain_frame_dies() {
 fn a_rail_is_cut_alone_and_a_node_with_all_its_rails() {
     let sim = calm(3);
     let (a, b) = (sim.node("a"), sim.node("b"));
-    ["left", "right"].map(|rail| sim.add_rail("b", rail));
+    ["left", "right"].iter().for_each(|rail| sim.add_rail("b", rail));
     sim.block_on("a", async {
         let listener = b.listen("b:9").await.unwrap();
         let reaches = async |address: &str| a.connect(address).await.is_ok();
