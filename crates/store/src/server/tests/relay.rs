@@ -2,7 +2,6 @@
 //! that is gone costs the tree and nothing else.
 
 use types::checksum::crc_blocks;
-use types::messages::Done;
 use types::messages::brick::{Relay, RelayMember, Stage};
 use types::wire::{self, Record};
 use world::sim::Tampering;
@@ -185,25 +184,4 @@ fn a_member_that_sends_on_other_bytes_or_checksums_is_noticed() {
             assert_eq!(sent, Err(CallError::Refused(Refusal::NotStaged)));
         });
     }
-}
-
-#[test]
-fn a_member_that_says_done_and_has_sent_nothing_is_not_believed() {
-    let cluster = cluster(12);
-    let mut workload = Workload::new(&cluster);
-    cluster.sim.block_on("client", async {
-        let key = StripeKey { object: ObjectId(1), stripe: 0 };
-        workload.write_whole(key, 1).await;
-        let patch = workload.client.patch(0, K * UNIT, Some(7));
-        with_a_liar(&cluster, |frame| Tampering::answer(frame, &Done {}));
-        let (relay, payload) = workload.client.relay_of(key, &patch, &[(0, 0), (1, 0), (2, 1), (3, 2)]);
-        assert_eq!(workload.client.send(0, &relay, payload).await, Ok(()), "the client cannot know");
-        // The slots say that they have nothing: the epoch ends, and the operation with it.
-        let epoch = workload.client.epoch();
-        assert_eq!(workload.client.order(key, &patch).await, Err(Refusal::StaleEpoch));
-        assert!(workload.client.epoch() > epoch);
-        workload.compare("nothing has been ordered").await;
-        workload.write_whole(key, 8).await;
-        workload.compare("the other way").await;
-    });
 }
