@@ -58,6 +58,12 @@ branches! {
     UnitSummed = "a unit was computed by a sum that came along a path of members",
     /// A primary.
     SumFailed = "a sum along a path of members was given up",
+    /// A server.
+    OtherBytes = "a request was refused because its payload did not match its checksums",
+    /// A slot.
+    StageDropped = "a staged unit was dropped because its operation had not come",
+    /// A caller.
+    RailCut = "a connection was closed because a server answered at its other addresses only",
     /// A slot.
     ReadPending = "a read met an undecided operation",
     /// A slot.

@@ -27,6 +27,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use pace::IoClass;
+use types::code_probe::{CodeProbe, hit};
 use types::messages::session::Role;
 use types::wire::{self, Flags, Key, Record, Served};
 use types::{Buf, ClusterId, Epoch, Refusal};
@@ -110,6 +111,7 @@ impl Call {
         if covered::matches_header(&record, self.covered) && covered::is_whole(&record, &self.payload) {
             return Ok(record);
         }
+        hit(CodeProbe::OtherBytes);
         tracing::warn!(
             peer = self.peer,
             kind = R::NAME,

@@ -58,6 +58,8 @@ pub(crate) struct Cluster {
     pub(crate) brick_io: DiskMode,
     /// In which order direct disks are asked.
     pub(crate) policy: PolicyName,
+    /// Bricks have two addresses each ([`rail`]).
+    has_rails: bool,
     /// Bytes of a brick that hold units.
     pub(crate) data: Range<u64>,
     /// Bricks whose process has ended by itself, and why.
@@ -91,7 +93,8 @@ impl Cluster {
         meta::create_cluster(&engines["meta"], CLUSTER).expect("a fresh engine holds no cluster");
         let (data, ended) = (0..0, Rc::default());
         let (brick_io, policy) = (DiskMode::Buffered, PolicyName::Noop);
-        let mut cluster = Cluster { sim, engines, bricks, brick_memory, brick_io, policy, data, ended };
+        let mut cluster =
+            Cluster { sim, engines, bricks, brick_memory, brick_io, policy, has_rails: false, data, ended };
         for brick in 0..bricks {
             let world = cluster.sim.node(&brick_node(brick));
             cluster.data = cluster.sim.block_on(&brick_node(brick), async move {
@@ -109,6 +112,14 @@ impl Cluster {
     /// The cluster has three metadata servers.
     pub(crate) fn with_three_metas(&mut self) {
         METAS.set(META_NODES.len());
+    }
+
+    /// Each brick has two addresses, in two networks, and none besides.
+    pub(crate) fn with_rails(&mut self) {
+        self.has_rails = true;
+        for brick in 0..self.bricks {
+            RAILS.iter().for_each(|which| self.sim.add_rail(&brick_node(brick), &rail(brick, *which)));
+        }
     }
 
     /// Starts everything.
@@ -142,15 +153,17 @@ impl Cluster {
         let world = self.sim.node(&brick_node(brick));
         let (on, memory_budget, ended) = (world.clone(), self.brick_memory, self.ended.clone());
         let (io, policy) = (self.brick_io, self.policy);
+        let rails = RAILS.map(|which| format!("{}:1", rail(brick, which))).join("+");
+        let advertise = self.has_rails.then_some(rails);
         world.spawn("test", async move {
             let disk = on.open_disk_as("disk", io).await.expect("the disk is there");
             let cache = brick_cache(&on, memory_budget).await;
             let options = BrickOptions {
                 brick: BrickId(brick),
                 node: NodeId(brick),
-                identity: identity(Role::Brick),
+                identity: Identity { name: advertise.clone().unwrap_or_default(), ..identity(Role::Brick) },
                 listen: format!("{}:1", brick_node(brick)),
-                advertise: None,
+                advertise,
                 meta: meta().to_owned(),
                 memory_budget,
                 threads: 1,
@@ -179,6 +192,14 @@ impl Cluster {
 
 pub(crate) fn brick_node(brick: u32) -> String {
     format!("brick{brick}")
+}
+
+/// The two networks of bricks with rails.
+pub(crate) const RAILS: [char; 2] = ['l', 'r'];
+
+/// The name of a brick in one of the two networks.
+pub(crate) fn rail(brick: u32, which: char) -> String {
+    format!("{}{which}", brick_node(brick))
 }
 
 /// Makes the volume once enough bricks are up.

@@ -8,12 +8,16 @@ mod check;
 mod cluster;
 mod cuts;
 mod fence;
+mod halves;
 mod late_reports;
 mod long;
 mod nbd;
 mod nemesis;
+mod network;
 mod prng;
+mod rails;
 mod read_during_cut;
+mod relays;
 mod replacement;
 mod scenario;
 mod shared;
@@ -60,6 +64,18 @@ fn one_storm_gives_one_trace() {
 #[test]
 fn a_slow_brick_costs_readers_little() {
     (1..=2).for_each(slow_brick::run);
+}
+
+/// A network that falls apart for longer than leases last: one side stops, and none diverges.
+#[test]
+fn of_two_halves_one_stops_and_none_diverges() {
+    (1..=4).for_each(halves::run);
+}
+
+/// One of two rails may be cut, one way as well: everything goes on over the other one.
+#[test]
+fn a_cut_rail_costs_seconds_and_nothing_else() {
+    (1..=2).for_each(rails::run);
 }
 
 /// What was flushed is on the disk after its gate has died.

@@ -56,6 +56,9 @@ impl Storm<'_> {
                 }
                 TransientFault::PowerCutMeta => self.down_at_poll(world, self.a_meta(), true).await,
                 TransientFault::MetaCut => self.cut_off_meta(world).await,
+                TransientFault::Relay => self.relays_misbehave(world).await,
+                TransientFault::Cable => self.cut_a_cable(world).await,
+                TransientFault::Rail => self.cut_a_rail(world).await,
                 transient => self.trouble(world, transient, &node).await,
             }
         }
@@ -133,12 +136,12 @@ impl Storm<'_> {
     }
 
     /// A node is this fault's alone, if it runs and nobody has it.
-    fn claim(&self, node: &str) -> bool {
+    pub(crate) fn claim(&self, node: &str) -> bool {
         self.cluster.sim.is_alive(node) && self.down.borrow_mut().insert(node.to_owned())
     }
 
     /// Writes of this node's brick go astray, or will.
-    fn is_astray(&self, node: &str) -> bool {
+    pub(crate) fn is_astray(&self, node: &str) -> bool {
         let astray = |(brick, what): &(u32, PersistentFault)| {
             *what == PersistentFault::Misdirect && brick_node(*brick) == node
         };
@@ -165,11 +168,11 @@ impl Storm<'_> {
     }
 
     /// Whether a node is cut off from all others: that lasts longer than any other fault between two nodes.
-    fn is_cut_off(&self, node: &str) -> bool {
+    pub(crate) fn is_cut_off(&self, node: &str) -> bool {
         self.is_astray(node) && self.down.borrow().contains(node)
     }
 
-    fn up_again(&self, node: &str) {
+    pub(crate) fn up_again(&self, node: &str) {
         self.down.borrow_mut().remove(node);
         if self.is_astray(node) {
             self.cut_off(node, false);

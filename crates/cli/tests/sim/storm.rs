@@ -12,6 +12,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use client::{Encode, Mount};
@@ -31,7 +32,8 @@ use crate::check::verify;
 use crate::cluster::{Client, Cluster, create_volume_of, map};
 use crate::long::LongFile;
 use crate::prng::Prng;
-use crate::swarm::SwarmConfig;
+use crate::relays::Relays;
+use crate::swarm::{SwarmConfig, TransientFault};
 use crate::tally::Tally;
 
 /// Operations of each client under faults, and after them.
@@ -76,6 +78,10 @@ pub(crate) struct Storm<'a> {
     /// What each brick held before anything was written.
     held: RefCell<BTreeMap<u32, Held>>,
     pub(crate) tally: RefCell<Tally>,
+    /// Members that send on units.
+    pub(crate) relays: Rc<Relays>,
+    /// One of two rails of bricks is cut.
+    pub(crate) rail_is_cut: Cell<bool>,
 }
 
 /// The groups of all volumes, each with its code.
@@ -97,6 +103,9 @@ pub(crate) fn run(seed: u64) -> Tally {
     if config.three_metas {
         cluster.with_three_metas();
     }
+    if config.rails {
+        cluster.with_rails();
+    }
     let storm = Storm {
         cluster: &cluster,
         seed,
@@ -117,7 +126,13 @@ pub(crate) fn run(seed: u64) -> Tally {
         replaced: Cell::new(None),
         held: RefCell::default(),
         tally: RefCell::default(),
+        relays: Relays::new(seed),
+        rail_is_cut: Cell::new(false),
     };
+    if storm.config.transient.contains(&TransientFault::Relay) {
+        let relays = storm.relays.clone();
+        cluster.sim.tamper(move |passing| relays.look(passing));
+    }
     cluster.start_meta();
     (0..cluster.bricks)
         .filter(|brick| Some(*brick) != storm.config.spare)

@@ -36,6 +36,12 @@ pub(crate) enum TransientFault {
     MetaCut,
     /// The network falls into two parts, of bricks, clients and the metadata service. Only where the network is known.
     Halves,
+    /// Members that send on units of others lie, stall, or one of them dies. Only where the network is known.
+    Relay,
+    /// A cable of the network is cut. Only where it is known.
+    Cable,
+    /// One of the two networks of bricks with rails is cut. Only where they have them.
+    Rail,
 }
 
 /// Every kind of transient fault of all networks.
@@ -118,6 +124,8 @@ pub(crate) struct SwarmConfig {
     pub(crate) spare: Option<u32>,
     /// The network between the nodes, if it is known, and how it decides where groups lie. Packets take no notice.
     pub(crate) topology: Option<(String, PlacementSpec)>,
+    /// Bricks have two addresses, in two networks.
+    pub(crate) rails: bool,
 }
 
 /// One seed in so many has long files.
@@ -128,6 +136,9 @@ const TIERED_SEEDS: u64 = 3;
 
 /// One seed in so many knows its network.
 const KNOWN_NETWORK_SEEDS: u64 = 2;
+
+/// One seed in so many has bricks with two addresses each.
+const RAILS_SEEDS: u64 = 4;
 
 /// One seed in so many has three metadata servers.
 const THREE_METAS_SEEDS: u64 = 3;
@@ -184,12 +195,14 @@ impl SwarmConfig {
             spare: None,
             tier: None,
             topology: None,
+            rails: false,
         }
         .with_long_files(seed)
         .with_a_second_tier(seed)
         .with_a_topology(seed)
         .with_direct_disks(seed)
         .with_three_metas(seed)
+        .with_rails(seed)
     }
 
     /// Three metadata servers for some seeds. Its draws are its own.
@@ -202,6 +215,20 @@ impl SwarmConfig {
         let mut transient = self.transient;
         transient.extend(Some(TransientFault::MetaCut).filter(|_| prng.coin()));
         SwarmConfig { three_metas: true, transient, ..self }
+    }
+
+    /// Two addresses of each brick for some seeds, of which one or the other is cut. Its draws are its own.
+    fn with_rails(self, seed: u64) -> SwarmConfig {
+        let prng = Prng::new(seed ^ 0x5241_494c_0000);
+        let drawn = prng.below(RAILS_SEEDS) == 0;
+        if !std::env::var("SHOAL_RAILS").map_or(drawn, |rails| rails == "1") {
+            return self;
+        }
+        let mut transient = self.transient;
+        transient.push(TransientFault::Rail);
+        // Where nobody is told soon, it shows only by its silence that a rail is cut.
+        let break_us = 1_000..prng.pick(&[2_000_000, 20_000_000]);
+        SwarmConfig { rails: true, transient, options: SimOptions { break_us, ..self.options }, ..self }
     }
 
     /// Direct disks for some seeds. Its draws are its own.
@@ -248,7 +275,7 @@ impl SwarmConfig {
         let nodes = self.bricks;
         let mut text = String::new();
         let columns = prng.pick(&[2, 3, 4, nodes]);
-        match prng.below(4) {
+        match prng.below(6) {
             // A torus needs a node at every place.
             0 if nodes.is_multiple_of(columns) && nodes / columns > 1 => {
                 text += &format!("torus {columns}x{}\n", nodes / columns);
@@ -263,7 +290,11 @@ impl SwarmConfig {
                 text += "mesh\n";
                 (0..nodes).for_each(|id| text += &format!("node {id}\n"));
             }
-            // A tree of cables: a chain if every node hangs on the one before.
+            3 => {
+                text += "flat\n";
+                (0..nodes).for_each(|id| text += &format!("node {id}\n"));
+            }
+            // A tree of cables, or a chain or ring.
             _ => {
                 let is_chain = prng.coin();
                 text += "links\n";
@@ -273,6 +304,10 @@ impl SwarmConfig {
                     let other = if is_chain { id - 1 } else { prng.below(id.into()) as u32 };
                     text += &format!("link {other} {id}\n");
                 }
+                // A chain becomes a ring.
+                if is_chain && nodes > 2 && prng.coin() {
+                    text += &format!("link 0 {}\n", nodes - 1);
+                }
             }
         }
         let (front_primaries, wide) = (prng.below(4) == 0, prng.coin());
@@ -280,7 +315,8 @@ impl SwarmConfig {
         let mut encode = self.encode;
         encode.iter_mut().filter(|_| prng.coin()).for_each(|encode| *encode = Encode::Relay);
         let mut transient = self.transient;
-        transient.extend(Some(TransientFault::Halves).filter(|_| prng.coin()));
+        let of_networks = [TransientFault::Halves, TransientFault::Relay, TransientFault::Cable];
+        transient.extend(prng.subset(&of_networks));
         SwarmConfig { encode, transient, topology: Some((text, spec)), ..self }
     }
 

@@ -35,6 +35,11 @@ pub(crate) struct Tally {
     /// Whole stripes that clients encoded.
     pub(crate) staged: u64,
     pub(crate) relayed: u64,
+    /// Members that died when they had been given units of others.
+    pub(crate) relays_died: u64,
+    /// Cables that were cut: around which there was another way, and without which there were two parts.
+    pub(crate) cables_around: u64,
+    pub(crate) cables_apart: u64,
     /// Whole stripes that primaries encoded.
     pub(crate) sent: u64,
     /// Stripes folded by a patch, and written whole; by bricks since their last start.
@@ -80,6 +85,9 @@ impl Tally {
         self.retries += retries;
         self.staged += staged;
         self.relayed += other.relayed;
+        self.relays_died += other.relays_died;
+        self.cables_around += other.cables_around;
+        self.cables_apart += other.cables_apart;
         self.sent += sent;
         self.patched += other.patched;
         self.folded += other.folded;
@@ -116,6 +124,9 @@ impl Tally {
         let ways = [
             (self.staged, "a stripe that a client encoded"),
             (self.relayed, "a stripe that went along a tree of members"),
+            (self.relays_died, "a member that died at sending on units"),
+            (self.cables_around, "a cut cable around which there is another way"),
+            (self.cables_apart, "a cut cable without which there are two parts"),
             (self.sent, "a stripe that a primary encoded"),
             (self.patched, "a stripe folded by a patch"),
             (self.folded, "a stripe folded whole"),
@@ -158,6 +169,11 @@ impl fmt::Display for Tally {
             f,
             "  ways              {} staged, {} of them along a tree, {} sent, {} patched, {} folded, {} decoded, {} retries",
             self.staged, self.relayed, self.sent, self.patched, self.folded, self.decoded, self.retries
+        )?;
+        writeln!(
+            f,
+            "  network           {} cut cables with another way, {} without; {} relays died",
+            self.cables_around, self.cables_apart, self.relays_died
         )?;
         writeln!(f, "  faults")?;
         for (fault, count) in Fault::ALL.iter().zip(self.faults) {

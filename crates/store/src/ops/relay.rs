@@ -8,8 +8,9 @@
 //!
 //! What arrives is staged as if the client had sent it ([`Stage`]): the tree is no part of the protocol. If a member dies in the
 //! middle, the client sends the stripe through its primary. The checksums of what came are the client's, so a member that sends
-//! on other bytes is noticed by the next one. Parity that a member computes has the member's: as for a primary that encodes, it is
-//! trusted to compute.
+//! on other bytes is noticed by the next one. A member that says done and has sent on nothing is noticed by the primary: slots
+//! refuse to adopt what is not staged. Parity that a member computes has the member's checksums: as for a primary that encodes, it
+//! is trusted to compute; so it is trusted not to exchange bytes together with their checksums.
 
 use futures_util::future::{join, join_all};
 use types::checksum::crc_blocks;

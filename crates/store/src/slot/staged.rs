@@ -209,7 +209,11 @@ impl SlotCore {
 
     /// Drops units that have waited since before `since`.
     pub(crate) fn drop_staged_before(&mut self, since: u64) {
+        let before = self.staged.entries.len();
         self.drop_staged(|_, entry| entry.since < since);
+        if self.staged.entries.len() < before {
+            hit(CodeProbe::StageDropped);
+        }
     }
 
     /// Drops the staged units of a group that has a new epoch.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use futures_util::future::{join, join_all};
 use types::RAIL;
+use types::code_probe::{CodeProbe, hit};
 
 use super::connect::{Silence, connect_to};
 use super::peers::Link;
@@ -156,6 +157,7 @@ pub(super) async fn is_cut(world: &World, identity: &Identity, link: &Link, rail
         };
         let (here, elsewhere) = join(answers(rail.address()), join_all(rail.others().map(answers))).await;
         if elsewhere.contains(&true) && !here {
+            hit(CodeProbe::RailCut);
             return tracing::warn!(
                 rail = rail.address(),
                 "does not answer any more; other addresses of the server do"

@@ -42,11 +42,19 @@ pub enum Fault {
     WriteError,
     /// A disk became slow.
     SlowDisk,
+    /// A server sent another payload than it should.
+    OtherPayload,
+    /// A server sent another record than it should.
+    OtherRecord,
+    /// A request was answered by who had not carried it out.
+    FalseAnswer,
+    /// A frame left late, and later ones of its connection before it.
+    Overtaken,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 18] = [
+    pub const ALL: [Fault; 22] = [
         Fault::Kill,
         Fault::KillAtPoll,
         Fault::PowerCut,
@@ -65,6 +73,10 @@ impl Fault {
         Fault::SyncError,
         Fault::WriteError,
         Fault::SlowDisk,
+        Fault::OtherPayload,
+        Fault::OtherRecord,
+        Fault::FalseAnswer,
+        Fault::Overtaken,
     ];
 }
 

@@ -19,6 +19,8 @@
 //!   run;
 //! - `partition`, `cut_one_way` and broken connections: the last bytes in flight are lost, perhaps from the middle of
 //!   a frame on. Each end notices at a different time, and everything sent before it notices is lost;
+//! - the same for one of several addresses of a node (`add_rail`);
+//! - `tamper`: a server sends other bytes, another record, a false answer, or sends late; or it dies at a certain frame;
 //! - `slow_link`, `slow_disk`: everything takes longer, nothing fails;
 //! - `rot`, `damage`: bits flipped at rest; [`DiskFaults`]: reads that fail, writes that go to a wrong place, a sync
 //!   that fails, no space left; `fail_disk`: every operation fails;
@@ -32,7 +34,7 @@
 //! | late | stalls and slow links delay all frames of a connection, never a single one |
 //! | out of order | frames of two connections between the same nodes, and of the two directions, may overtake each other |
 //! | doubled | the sender, which cannot know, repeats it on a new connection; the network itself duplicates nothing |
-//! | damaged | not injected: TCP and the checksums of a frame detect it |
+//! | damaged | only by its sender (`tamper`): TCP and the checksums of a frame detect the rest |
 //!
 //! **Guaranteed**, because the real machine guarantees it: frames of one connection arrive whole, in order and once,
 //! or the connection breaks; a sector is written whole or not at all; a write that ended before a sync began is
@@ -51,6 +53,7 @@ mod recording;
 mod simulation;
 mod sparse;
 mod state;
+mod tamper;
 mod world;
 
 #[cfg(test)]
@@ -60,6 +63,7 @@ pub use faults::{DiskFaults, Fault};
 pub use options::SimOptions;
 pub use recording::{DiskEvent, DiskImage, Recording};
 pub use simulation::Simulation;
+pub use tamper::{Passing, Tampering};
 
 pub(crate) use disk::{Disk, SharedDisk};
 pub(crate) use world::{Conn, Listener, Receiver, Sender, StreamReceiver, World};

@@ -30,7 +30,7 @@ pub(super) struct LinkEnd {
 }
 
 impl LinkEnd {
-    fn other(self) -> LinkEnd {
+    pub(super) fn other(self) -> LinkEnd {
         LinkEnd { link: self.link, end: 1 - self.end }
     }
 }
@@ -100,6 +100,8 @@ impl End {
 
 struct Link {
     ends: [End; 2],
+    /// By what a cut names the ends: their nodes, or the rail that was called.
+    cut_as: [u32; 2],
     /// The connection is broken, although the ends may not have noticed yet.
     severed: bool,
 }
@@ -208,12 +210,19 @@ impl Net {
     }
 
     /// Connects `node` to a listener. Returns the caller's end.
-    pub(super) fn connect(&mut self, state: &State, node: u32, to: (u32, u16)) -> io::Result<LinkEnd> {
+    pub(super) fn connect(
+        &mut self,
+        state: &State,
+        node: u32,
+        to: (u32, u16),
+        called: u32,
+    ) -> io::Result<LinkEnd> {
         let nodes = state.nodes.borrow();
         let queue = self.listeners.get_mut(&to).ok_or(io::ErrorKind::ConnectionRefused)?;
         self.count += 1;
         let peer = format!("{}:{}", nodes.at(node).name, 32_768 + self.count % 28_000);
-        let link = Link { ends: [End::new(node), End::new(to.0)], severed: false };
+        let cut_as = [node, called];
+        let link = Link { ends: [End::new(node), End::new(to.0)], cut_as, severed: false };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 connections at a time")
@@ -271,6 +280,20 @@ impl Net {
         }
         let delay = self.latency_to(state, from.other());
         self.send_after(state, from.other(), delay, what);
+    }
+
+    /// Sends something from the end `from`, if it is still open.
+    pub(super) fn send_if_open(&mut self, state: &State, from: LinkEnd, what: Arrival) {
+        let end = find(&mut self.slots, from).map(|link| &link.ends[from.end]);
+        if end.is_some_and(|end| end.halves > 0 && !end.reset) {
+            self.send(state, from, what);
+        }
+    }
+
+    /// The nodes of an end and of the other one.
+    pub(super) fn nodes_of(&mut self, end: LinkEnd) -> Option<[u32; 2]> {
+        let link = find(&mut self.slots, end)?;
+        Some([end, end.other()].map(|end| link.ends[end.end].node))
     }
 
     fn send_after(&mut self, state: &State, to: LinkEnd, delay: u64, what: Arrival) {
@@ -498,7 +521,7 @@ impl Net {
         self.send_after(state, at.other(), delay, if reset { Arrival::Reset } else { Arrival::Closed });
     }
 
-    /// Cuts or restores the link from one node to another.
+    /// Cuts or restores the link from one node or rail to another.
     pub(super) fn partition(&mut self, state: &State, from: u32, to: u32, cut: bool) {
         if !cut {
             self.cuts.remove(&(from, to));
@@ -508,7 +531,7 @@ impl Net {
         for slot in 0..self.slots.len() {
             let entry = &self.slots[slot];
             let Some(link) = &entry.link else { continue };
-            let hears = |end: usize| link.ends[end].node == to && link.ends[1 - end].node == from;
+            let hears = |end: usize| link.cut_as[end] == to && link.cut_as[1 - end] == from;
             let deaf = [hears(0), hears(1)];
             if deaf != [false, false] {
                 let slot = u32::try_from(slot).expect("connect keeps the number of slots below 2^32");

@@ -9,6 +9,7 @@ use super::faults::{DiskFaults, Fault};
 use super::options::SimOptions;
 use super::recording::{DiskImage, Recording};
 use super::state::State;
+use super::tamper::{Passing, Tampering};
 
 /// A cluster in one thread. The same seed and options repeat the same run.
 ///
@@ -97,20 +98,45 @@ impl Simulation {
         self.state.seed
     }
 
-    /// Cuts (or restores) the link between two nodes. A cut breaks their connections; these stay broken.
+    /// Gives a node another address: `rail:port` leads to it as well. A link to it is cut under this name alone, or under that of
+    /// the node with all others.
+    pub fn add_rail(&self, node: &str, rail: &str) {
+        let node = self.known(node);
+        let mut nodes = self.state.nodes.borrow_mut();
+        assert!(nodes.find_host(rail).is_none(), "there is a {rail} already");
+        nodes.add_rail(node, rail);
+    }
+
+    /// From now on a test decides what becomes of each frame before it is sent.
+    pub fn tamper(&self, tamper: impl FnMut(&Passing<'_>) -> Option<Tampering> + 'static) {
+        *self.state.tamper.borrow_mut() = Some(Box::new(tamper));
+    }
+
+    /// Cuts (or restores) the link between two nodes, or from a node to a rail. A cut breaks their connections; these stay broken.
     pub fn partition(&self, a: &str, b: &str, cut: bool) {
-        let (a, b) = (self.known(a), self.known(b));
         self.state.faults.add(Fault::Partition, u64::from(cut));
-        let mut net = self.state.net.borrow_mut();
-        net.partition(&self.state, a, b, cut);
-        net.partition(&self.state, b, a, cut);
+        self.cut_ends(a, b, cut);
+        self.cut_ends(b, a, cut);
     }
 
     /// Cuts (or restores) one direction of the link between two nodes; the other direction still works. A cut breaks
     /// their connections: each end notices at a different time, and nothing more arrives in the cut direction.
     pub fn cut_one_way(&self, from: &str, to: &str, cut: bool) {
         self.state.faults.add(Fault::OneWay, u64::from(cut));
-        self.state.net.borrow_mut().partition(&self.state, self.known(from), self.known(to), cut);
+        self.cut_ends(from, to, cut);
+    }
+
+    /// Also over all rails of either.
+    fn cut_ends(&self, from: &str, to: &str, cut: bool) {
+        let (from, to) = {
+            let nodes = self.state.nodes.borrow();
+            (nodes.ends_of(from), nodes.ends_of(to))
+        };
+        assert!(!from.is_empty() && !to.is_empty(), "there is nothing to cut");
+        let mut net = self.state.net.borrow_mut();
+        for from in &from {
+            to.iter().for_each(|to| net.partition(&self.state, *from, *to, cut));
+        }
     }
 
     /// Every frame between two nodes takes up to `us` microseconds longer.

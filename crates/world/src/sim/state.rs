@@ -14,6 +14,7 @@ use super::faults::{Counts, Fault};
 use super::net::Net;
 use super::options::SimOptions;
 use super::prng::Prng;
+use super::tamper::Tamper;
 use crate::rpc::ReceivePort;
 
 pub(super) struct State {
@@ -25,6 +26,8 @@ pub(super) struct State {
     pub(super) disks: RefCell<Disks>,
     pub(super) disk_prng: Prng,
     pub(super) faults: Counts,
+    /// What becomes of frames.
+    pub(super) tamper: RefCell<Option<Tamper>>,
     /// Claims, and who made them ([`State::claim`]).
     claims: RefCell<BTreeMap<(&'static str, Vec<u64>), u64>>,
     /// Number of nodes with a `kill_at`.
@@ -36,7 +39,12 @@ pub(super) struct State {
 pub(super) struct Nodes {
     by_name: BTreeMap<String, u32>,
     list: Vec<Node>,
+    /// Further addresses of nodes: by name, the node and the address's own number.
+    rails: BTreeMap<String, (u32, u32)>,
 }
+
+/// Numbers of rails begin here, so that none is that of a node.
+const RAILS: u32 = 1 << 24;
 
 pub(super) struct Node {
     pub(super) name: String,
@@ -68,6 +76,26 @@ pub(super) enum Traced {
 impl Nodes {
     pub(super) fn find(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
+    }
+
+    /// Gives a node another address.
+    pub(super) fn add_rail(&mut self, node: u32, name: &str) {
+        let number = RAILS + u32::try_from(self.rails.len()).expect("fewer than 2^24 rails");
+        self.rails.insert(name.to_owned(), (node, number));
+    }
+
+    /// The node with this name or rail, and the number by which links to it are cut.
+    pub(super) fn find_host(&self, host: &str) -> Option<(u32, u32)> {
+        self.find(host).map(|node| (node, node)).or_else(|| self.rails.get(host).copied())
+    }
+
+    /// The numbers by which links to a rail are cut, or links to a node, by all of its addresses.
+    pub(super) fn ends_of(&self, name: &str) -> Vec<u32> {
+        let Some(node) = self.find(name) else {
+            return self.rails.get(name).map(|(_, number)| *number).into_iter().collect();
+        };
+        let rails = self.rails.values().filter(|(of, _)| *of == node).map(|(_, number)| *number);
+        [node].into_iter().chain(rails).collect()
     }
 
     pub(super) fn at(&self, node: u32) -> &Node {
@@ -104,6 +132,7 @@ impl State {
             disks: RefCell::default(),
             disk_prng: Prng::new(seed, "disks"),
             faults: Counts::default(),
+            tamper: RefCell::default(),
             claims: RefCell::default(),
             scheduled_kills: Cell::new(0),
             trace: Cell::new(seed),

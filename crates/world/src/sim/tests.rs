@@ -13,6 +13,7 @@ use super::{SimOptions, Simulation};
 use crate::{Conn, DISK_TIMEOUT_US, Frame, World};
 
 mod faults;
+mod tamper;
 mod turns;
 
 fn calm(seed: u64) -> Simulation {

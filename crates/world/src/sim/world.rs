@@ -13,6 +13,7 @@ use types::wire::HEADER_LEN;
 use super::disk::{Disk, SharedDisk};
 use super::net::{Arrival, LinkEnd};
 use super::state::{State, dead};
+use super::tamper;
 use crate::Frame;
 use crate::rpc::ReceivePort;
 
@@ -44,7 +45,7 @@ impl World {
     }
 
     pub(crate) fn is_here(&self, host: &str) -> bool {
-        self.state.nodes.borrow().at(self.node).name == host
+        self.state.nodes.borrow().find_host(host).is_some_and(|(node, _)| node == self.node)
     }
 
     pub(crate) fn now(&self) -> u64 {
@@ -130,8 +131,7 @@ impl World {
     }
 
     fn is_own_name(&self, host: &str) -> bool {
-        matches!(host, "" | "localhost" | "127.0.0.1" | "0.0.0.0")
-            || self.state.nodes.borrow().at(self.node).name == host
+        matches!(host, "" | "localhost" | "127.0.0.1" | "0.0.0.0") || self.is_here(host)
     }
 
     pub(crate) async fn listen(&self, address: &str) -> io::Result<Listener> {
@@ -159,19 +159,19 @@ impl World {
     pub(crate) async fn connect(&self, address: &str) -> io::Result<Conn> {
         self.check()?;
         let (host, port) = split_address(address)?;
-        let found = self.state.nodes.borrow().find(host);
-        let target = if self.is_own_name(host) { Some(self.node) } else { found };
-        let Some(target) = target else { return Err(io::ErrorKind::HostUnreachable.into()) };
+        let found = self.state.nodes.borrow().find_host(host);
+        let target = if self.is_own_name(host) { Some((self.node, self.node)) } else { found };
+        let Some((target, called)) = target else { return Err(io::ErrorKind::HostUnreachable.into()) };
         self.travel(target).await;
         let powered_off = self.state.nodes.borrow().at(target).powered_off;
         // A connect needs both directions, because its answer must arrive.
-        if powered_off || self.state.net.borrow().is_cut(self.node, target) {
+        if powered_off || self.state.net.borrow().is_cut(self.node, called) {
             let us = self.state.options.connect_timeout_us;
             self.state.executor.until(self.state.executor.now() + us).await;
             return Err(io::ErrorKind::TimedOut.into());
         }
         self.check()?;
-        let connected = self.state.net.borrow_mut().connect(&self.state, self.node, (target, port));
+        let connected = self.state.net.borrow_mut().connect(&self.state, self.node, (target, port), called);
         // Made before the way back, so that a caller that gives up closes it.
         let conn = connected.map(|end| Conn::new(self.state.clone(), end, address.to_owned()));
         self.travel(target).await;
@@ -279,9 +279,12 @@ impl Drop for Half {
 pub(crate) struct Sender(Half);
 
 impl Sender {
-    pub(crate) async fn send(&mut self, mut frame: Frame) -> io::Result<()> {
-        let head = frame.encode_header()?;
-        self.put(Arrival::Frame { head, record: frame.record, payload: frame.payload }).await
+    pub(crate) async fn send(&mut self, frame: Frame) -> io::Result<()> {
+        let Half { state, end } = &self.0;
+        match tamper::pass(state, *end, frame)? {
+            Some(what) => self.put(what).await,
+            None => Ok(()),
+        }
     }
 
     pub(crate) async fn send_all(&mut self, frames: Vec<Frame>) -> io::Result<()> {

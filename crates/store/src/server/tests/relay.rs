@@ -2,7 +2,9 @@
 //! that is gone costs the tree and nothing else.
 
 use types::checksum::crc_blocks;
-use types::messages::brick::{Relay, RelayMember};
+use types::messages::brick::{Relay, RelayMember, Stage};
+use types::wire::{self, Record};
+use world::sim::Tampering;
 
 use super::cluster::{TestCluster, UNIT, Workload, node};
 use super::*;
@@ -144,4 +146,42 @@ fn a_member_that_is_gone_costs_the_tree_and_nothing_else() {
         workload.write_whole(key, 8).await;
         workload.compare("the other way").await;
     });
+}
+
+/// Every unit that a member sends on is exchanged by `how`.
+fn with_a_liar(cluster: &TestCluster, how: impl Fn(&world::Frame) -> Tampering + 'static) {
+    cluster.sim.tamper(move |passing| {
+        let header = &passing.frame.header;
+        let is_unit = matches!(header.kind, Relay::KIND | Stage::KIND) && !header.flags.is_reply();
+        (is_unit && passing.from != "client").then(|| how(passing.frame))
+    });
+}
+
+#[test]
+fn a_member_that_sends_on_other_bytes_or_checksums_is_noticed() {
+    let other_bytes = |frame: &world::Frame| {
+        let mut bytes = frame.payload.to_vec();
+        bytes[100] ^= 1;
+        Tampering::Payload(Buf::copy_of(&bytes))
+    };
+    let other_sums = |frame: &world::Frame| {
+        let mut stage: Stage =
+            wire::from_bytes(&frame.record).expect("the last one of a chain is sent its unit");
+        stage.crcs[0] ^= 1;
+        Tampering::Record(wire::to_bytes(&stage))
+    };
+    let liars: [fn(&world::Frame) -> Tampering; 2] = [other_bytes, other_sums];
+    for liar in liars {
+        let cluster = cluster(11);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
+            let key = StripeKey { object: ObjectId(1), stripe: 0 };
+            workload.write_whole(key, 1).await;
+            let patch = workload.client.patch(0, K * UNIT, Some(7));
+            with_a_liar(&cluster, liar);
+            let (relay, payload) = workload.client.relay_of(key, &patch, &[(0, 0), (1, 0)]);
+            let sent = workload.client.send(0, &relay, payload).await;
+            assert_eq!(sent, Err(CallError::Refused(Refusal::NotStaged)));
+        });
+    }
 }
