@@ -215,8 +215,10 @@ impl Io {
                 let told = state.may_close();
                 let Some(next) = state.releases.iter().position(|write| told || !write) else { break };
                 let write = state.releases.swap_remove(next);
-                if state.users == 0 && state.releases.is_empty() {
-                    // The rights of the mode end with the last close.
+                state.releasing += 1;
+                if state.readers + state.writers <= state.releasing {
+                    // The rights of the mode end with the last close that the service knows. An open that is on its way may come
+                    // there later than this close, and the file may have other bytes, or another object, by then.
                     state.set_mode(Mode::Shared);
                 }
                 write
@@ -226,7 +228,10 @@ impl Io {
             if let Err(error) = released {
                 tracing::debug!(%inode, %error, "a close could not be reported");
             }
-            file.lock().count_release(write);
+            let mut state = file.lock();
+            state.releasing -= 1;
+            state.count_release(write);
+            drop(state);
         }
         self.files.forget_if_clean(file);
     }

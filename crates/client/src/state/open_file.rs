@@ -109,6 +109,8 @@ pub(crate) struct FileState {
     pub(crate) users: u32,
     /// Closed handles whose close was not yet reported; true if open for writing.
     pub(crate) releases: Vec<bool>,
+    /// Number of closes that are being reported.
+    pub(crate) releasing: u32,
     pub(crate) stripes: BTreeMap<u64, StripeWrites>,
     /// The number of the newest piece.
     pub(crate) order: u64,
@@ -175,6 +177,7 @@ impl OpenFile {
             writers: 0,
             users: 0,
             releases: Vec::new(),
+            releasing: 0,
             stripes: BTreeMap::new(),
             order: 0,
             unanswered: BTreeSet::new(),
