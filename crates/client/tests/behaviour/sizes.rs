@@ -143,3 +143,30 @@ fn what_became_stable_while_nothing_could_be_told_is_told_afterwards() {
         assert_eq!(opens.unwrap_or_default(), (0, 0), "it is closed");
     });
 }
+
+/// The close of the last handle overtakes the next open, and the file gets another object in between.
+#[test]
+fn a_file_that_is_opened_while_its_close_is_told_is_taken_as_it_is_then() {
+    let cluster = Cluster::new(39, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, 0, &pattern(LEN, 1)).await.unwrap();
+        session.fsync(opened.handle).await.unwrap();
+        cluster.known().open_us = 2_000_000;
+        let moved = async {
+            session.release(opened.handle).await.unwrap();
+            world.sleep(1_000_000).await;
+            let mut known = cluster.known();
+            assert!(known.opens.is_empty(), "the close has been told");
+            let object = types::ObjectId(1_000_000);
+            known.files.get_mut(&opened.attr.inode).expect("the file").object = object;
+        };
+        let (again, ()) = join(session.open(opened.attr.inode, true, false), moved).await;
+        let handle = again.unwrap().handle;
+        session.write(handle, 0, &pattern(LEN, 2)).await.unwrap();
+        session.fsync(handle).await.unwrap();
+        assert_eq!(cluster.known().stable(b"f"), pattern(LEN, 2));
+    });
+}

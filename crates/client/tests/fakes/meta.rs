@@ -98,7 +98,11 @@ async fn answer(known: Shared, world: World, call: Call) -> Result<Answer, Refus
     once!(SetAttr => setattr, Create => create, Release => release, Unlink => unlink, ZeroBegin => zero);
     match call.kind {
         ClientPoll::KIND => reply(poll(&known, &world, &call.parse()?).await),
-        Open::KIND => reply(open(&known, &world, &call.parse()?).await),
+        Open::KIND => {
+            let delay = known.borrow().open_us;
+            world.sleep(delay).await;
+            reply(open(&known, &world, &call.parse()?).await)
+        }
         _ => Err(Refusal::Unsupported),
     }
 }

@@ -82,6 +82,8 @@ pub struct Known {
     pub slow_device: BTreeMap<BrickId, u64>,
     /// How long the service takes to change attributes.
     pub setattr_us: u64,
+    /// How long the service takes before it looks at an open, in microseconds.
+    pub open_us: u64,
     pub mute: BTreeSet<BrickId>,
     /// Bricks that stage nothing.
     pub unwilling: BTreeSet<BrickId>,
@@ -184,6 +186,7 @@ impl Cluster {
             answer_us: 0,
             slow_device: BTreeMap::new(),
             setattr_us: 0,
+            open_us: 0,
             mute: BTreeSet::new(),
             writing: BTreeMap::new(),
             writing_max: 0,
