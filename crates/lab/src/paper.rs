@@ -70,13 +70,7 @@ impl Paper {
     ///
     /// # Errors
     /// A step failed; then there are no results.
-    pub fn measure(
-        self,
-        shoal: &Path,
-        disk_dir: &Path,
-        is_quick: bool,
-        say: &dyn Fn(&str),
-    ) -> Result<Value> {
+    pub fn measure(self, shoal: &Path, disk_dir: &Path, is_quick: bool, say: &dyn Fn(&str)) -> Result<Value> {
         match self {
             Paper::GlusterOnSsds => {
                 let scale = if is_quick { paper000::Scale::quick() } else { paper000::Scale::full() };

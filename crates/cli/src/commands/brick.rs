@@ -1,5 +1,6 @@
 //! `shoal brick`: the server of one brick, in the foreground, and commands about bricks.
 
+mod bench;
 mod replace;
 mod tune;
 
@@ -57,7 +58,8 @@ Examples:
   shoal brick --disk /dev/sdb --cache /dev/nvme0n1p3 --format-cache --node 2 \\
      --listen 10.0.0.2:7411 --meta 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal brick replace b3 b4                                 b4 for b3, which is gone for good
-  shoal brick tune b3 rebuild.weight=50 depth=16            the queue of a brick with --io direct"
+  shoal brick tune b3 rebuild.weight=50 depth=16            the queue of a brick with --io direct
+  shoal brick bench /dev/sdb                                random reads behind such a queue"
 )]
 pub(crate) struct BrickArgs {
     #[command(subcommand)]
@@ -131,6 +133,7 @@ enum Io {
 
 #[derive(Subcommand)]
 enum Action {
+    Bench(bench::BenchArgs),
     Replace(replace::ReplaceArgs),
     Tune(tune::TuneArgs),
 }
@@ -156,6 +159,7 @@ impl BrickArgs {
 
 pub(crate) fn run(args: &BrickArgs, output: &Output) -> anyhow::Result<()> {
     match &args.action {
+        Some(Action::Bench(bench)) => bench::run(bench, output),
         Some(Action::Replace(replace)) => replace::run(replace, output),
         Some(Action::Tune(tune)) => tune::run(tune, output),
         None => serve(args),

@@ -143,7 +143,9 @@ fn verdicts(report: &Report, page: &Path) -> String {
 /// Starts this program again in a sandbox, shows its progress, and returns its document.
 fn in_sandbox(paper: Paper, disk_dir: &Path, is_quick: bool) -> anyhow::Result<Value> {
     check_fuse()?;
-    paper.check(disk_dir, is_quick)?;
+    paper.check(disk_dir, is_quick).map_err(|error| {
+        problem(error.to_string(), format!("`shoal paper --help` has what paper {} wants", paper.number()))
+    })?;
     let first = Arc::new(AtomicI32::new(0));
     let to_end = Arc::clone(&first);
     signals::on_stop(move |_| match to_end.load(Ordering::Acquire) {

@@ -9,18 +9,34 @@ use crate::verdict::{Judged, judge};
 
 /// The findings of table 3: the title of the row, the experiment, and the finding.
 const ROWS: [(&str, &str, &str); 15] = [
-    ("Fio-A bandwidth, 4 MiB and 512 KiB", "003-Fig7", "requests of up to 4 MB give Fio-A 4.7 to 5.0 % more bandwidth than those of 512 KB"),
+    (
+        "Fio-A bandwidth, 4 MiB and 512 KiB",
+        "003-Fig7",
+        "requests of up to 4 MB give Fio-A 4.7 to 5.0 % more bandwidth than those of 512 KB",
+    ),
     ("Fio-A bandwidth, all 4 MiB", "003-Fig8", "with equal limits nothing is left: -0.1 to +0.2 %"),
     ("Fio-A latency, 4 MiB and 512 KiB", "003-Fig9", "they cost Fio-A 5.4 to 5.9 % more latency"),
     ("Fio-A latency, all 4 MiB", "003-Fig10", "with equal limits nothing is left: 0.0 to 0.1 %"),
-    ("Fio-B bandwidth, read", "003-Table3", "Fio-B reads lose 1.0 % over CFQ, 6.3 % over Deadline, 1.6 % over NOOP"),
+    (
+        "Fio-B bandwidth, read",
+        "003-Table3",
+        "Fio-B reads lose 1.0 % over CFQ, 6.3 % over Deadline, 1.6 % over NOOP",
+    ),
     ("Fio-B bandwidth, write", "003-Table3", "Fio-B writes lose the same"),
     ("Fio-B latency, read", "003-Fig11", "Fio-B reads take 17 to 24 % longer"),
     ("Fio-B latency, write", "003-Fig11", "Fio-B writes take 80 to 90 % less time"),
-    ("Postmark bandwidth", "003-Fig12", "Postmark loses 8 % over CFQ and gains 0 and 3 % over Deadline and NOOP"),
+    (
+        "Postmark bandwidth",
+        "003-Fig12",
+        "Postmark loses 8 % over CFQ and gains 0 and 3 % over Deadline and NOOP",
+    ),
     ("Blogbench read score", "003-Fig13", "Blogbench reads gain 8.7, 17.5 and 15.5 %"),
     ("Blogbench write score", "003-Fig14", "Blogbench writes gain 2.6 %, lose 12.3 % and gain 2.6 %"),
-    ("Dbench bandwidth", "003-Fig15", "Dbench gains 1.3 % over CFQ, and loses 39.9 and 43.9 % over Deadline and NOOP"),
+    (
+        "Dbench bandwidth",
+        "003-Fig15",
+        "Dbench gains 1.3 % over CFQ, and loses 39.9 and 43.9 % over Deadline and NOOP",
+    ),
     ("Compilebench create", "003-Fig16", "Compilebench's create loses 17.0 %, gains 2.4 % and loses 15.4 %"),
     ("Compilebench compile", "003-Fig16", "its compile loses 6.8, 6.8 and 7.8 %"),
     ("Compilebench read", "003-Fig16", "its reading of the tree gains 5.1, 1.6 and 1.6 %"),
@@ -35,7 +51,12 @@ pub fn claims(measured: &Measured) -> Vec<Claim> {
     let mut claims = single_reads(measured);
     claims.extend(ROWS.into_iter().filter_map(|(title, id, paper)| {
         let row = measured.model.rows.iter().find(|row| row.title == title)?;
-        Some(Claim { id, paper, here: cells(row, measured.model.better_reading()), verdict: row_verdict(measured, row) })
+        Some(Claim {
+            id,
+            paper,
+            here: cells(row, measured.model.better_reading()),
+            verdict: row_verdict(measured, row),
+        })
     }));
     claims.extend(priorities(measured));
     claims.push(order_on_the_device(measured));
@@ -55,7 +76,7 @@ fn single_reads(measured: &Measured) -> Vec<Claim> {
         Claim {
             id: "003-Fig17",
             paper: "a single read takes 100 to 150 us more for each 512 KB that it passes: the buffer of the device",
-            here: format!("model: {within:.0} us more at 512 KiB, {first:.0} us beyond"),
+            here: format!("model: {:.0} us more at 512 KiB, {first:.0} us beyond", within.max(0.0)),
             verdict: judge(
                 within.abs() < 1.0 && (100.0..=150.0).contains(&first),
                 (Verdict::Reproduced, "the model was fitted to this; it predicts nothing"),
@@ -130,10 +151,15 @@ fn priorities(measured: &Measured) -> Vec<Claim> {
         Claim {
             id: "003-M8",
             paper: "(future work) no fixed priority is right: it should follow the load, for reads and writes apart",
-            here: format!("`slq-auto` has at least {least:.3} of the best fixed priority of each workload (model)"),
+            here: format!(
+                "`slq-auto` has at least {least:.3} of the best fixed priority of each workload (model)"
+            ),
             verdict: judge(
                 least >= 0.95,
-                (Verdict::Better, "nobody has to know the priority; in the model there is little to win by it"),
+                (
+                    Verdict::Better,
+                    "nobody has to know the priority; in the model there is little to win by it",
+                ),
                 (Verdict::NotReproduced, "its trials cost more than what it finds"),
             ),
         },
@@ -167,7 +193,10 @@ fn order_on_the_device(measured: &Measured) -> Claim {
         } else if more + less == 0 {
             (Verdict::NotReproduced, "no difference is larger than that between turns")
         } else {
-            (Verdict::NotComparable, "a disk of today behind a loop device is not the paper's SSD; the tables below have the sizes")
+            (
+                Verdict::NotComparable,
+                "a disk of today behind a loop device is not the paper's SSD; the tables below have the sizes",
+            )
         },
     }
 }

@@ -31,7 +31,11 @@ impl LoopDevice {
     /// # Errors
     /// There is no space, or the kernel refuses.
     pub fn make(dir: &Path, bytes: u64) -> Result<LoopDevice> {
-        let file = filled(dir, bytes).map_err(doing(format!("make a file of {} MiB in {}", bytes >> 20, dir.display())))?;
+        let file = filled(dir, bytes).map_err(doing(format!(
+            "make a file of {} MiB in {}",
+            bytes >> 20,
+            dir.display()
+        )))?;
         let (number, open) = loop_control::attach(&file)?;
         let device = LoopDevice { number, _open: open };
         if device.attribute("loop/dio")?.trim() != "1" {
@@ -61,7 +65,8 @@ impl LoopDevice {
     /// The kernel has no such scheduler.
     pub fn schedule_by(&self, scheduler: &str) -> Result<()> {
         let file = self.attribute_file("queue/scheduler");
-        std::fs::write(&file, scheduler).map_err(doing(format!("write {scheduler} to {}", file.display())))?;
+        std::fs::write(&file, scheduler)
+            .map_err(doing(format!("write {scheduler} to {}", file.display())))?;
         let now = self.attribute("queue/scheduler")?;
         if chosen(&now) == Some(scheduler) {
             return Ok(());
@@ -132,14 +137,12 @@ impl Drop for Ext4 {
 /// Threads that make files stable.
 const STABLE_THREADS: usize = 8;
 
-/// Makes everything below a directory stable: what the kernel has, then file by file what the file system promises.
+/// Makes all files below a directory stable, several at a time.
 ///
 /// # Errors
 /// A file cannot be made stable.
 pub fn make_stable(dir: &Path) -> Result<()> {
     let what = format!("make {} stable", dir.display());
-    let open = File::open(dir).map_err(doing(&*what))?;
-    nix::unistd::syncfs(&open).map_err(doing(&*what))?;
     let mut files = Vec::new();
     list(dir, &mut files).map_err(doing(&*what))?;
     let next = AtomicUsize::new(0);

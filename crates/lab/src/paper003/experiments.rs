@@ -1,18 +1,21 @@
 //! What is measured, in which order.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use super::device::{Ext4, LoopDevice, make_stable};
 use super::fio::{self, Found};
 use super::model::Model;
-use super::runs::{Measured, Reads, Run};
-use super::scale::{BRICK_MEMORY, CLIENT_MEMORY, Scale, UNIT};
+use super::runs::{Measured, Reader, Reads, Run};
+use super::scale::{BRICK_MEMORY, CLIENT_MEMORY, DEPTH, Scale, UNIT};
 use super::systems::{NOOP, Side, System};
 use super::workloads::{Phase, Workload, random_reads};
 use crate::cluster::{Cluster, ClusterPlan, Disks, Mount};
-use crate::error::{Result, doing};
+use crate::error::{LabError, Result, doing};
 use crate::meter::CpuTimes;
 use crate::network::Network;
 use crate::sandbox::SANDBOX_DIR;
@@ -23,7 +26,7 @@ const LINK: Link = Link { mbit: 1000, queue: 1 << 20 };
 /// How often, and how long each time, a brick's queue is looked at until nothing waits.
 const LOOKS: u32 = 20;
 const LOOK_AFTER: Duration = Duration::from_millis(50);
-/// Turns of random reads, and how much longer than other runs each is.
+/// Turns of random reads.
 const READ_TURNS: u32 = 5;
 
 /// Measures everything, within a [sandbox](crate::sandbox). `shoal` is the program, and files of loop devices are in `disk_dir`;
@@ -43,6 +46,7 @@ pub fn measure(shoal: &Path, disk_dir: &Path, scale: &Scale, say: &dyn Fn(&str))
     let below_ext4 = LoopDevice::make(disk_dir, scale.device)?;
     let below_brick = LoopDevice::make(disk_dir, scale.device)?;
     below_brick.schedule_by("none")?;
+    let reads = reads_of_device(shoal, &below_brick.path(), scale, &tell)?;
     tell("ext4 on one of them, a direct brick on the other");
     let ext4 = Ext4::make(&below_ext4, &Path::new(SANDBOX_DIR).join("ext4"))?;
     let network = Network::build(1, LINK)?;
@@ -57,7 +61,7 @@ pub fn measure(shoal: &Path, disk_dir: &Path, scale: &Scale, say: &dyn Fn(&str))
         cluster: &cluster,
         mount: &mount,
         runs: Vec::new(),
-        reads: Vec::new(),
+        reads,
     };
     lab.lay_out()?;
     lab.random_reads()?;
@@ -150,25 +154,21 @@ impl Lab<'_> {
         self.mount.dir().join("random-reads")
     }
 
-    /// Random reads of 4 KiB, in turns, of the brick's device and of a file of the mount.
+    /// Random reads of 4 KiB through the mount, and of the brick's device beside it, in turns.
     fn random_reads(&mut self) -> Result<()> {
         self.schedule(NOOP)?;
-        let size = self.scale.fio_b_file;
-        let turns = if self.scale.is_quick { 1 } else { READ_TURNS };
-        for turn in 1..=turns {
-            for by_mount in [turn % 2 == 0, turn % 2 == 1] {
-                let file = if by_mount { self.file_of_reads() } else { self.below_brick.path() };
-                let jobs = random_reads(&file, size, self.scale.run_ms);
-                let (found, busy) = self.busy(|| fio::run(&jobs, self.work(), &[]))?;
-                let [per_second, _] = found.rates();
-                let of = if by_mount { "a file of the mount" } else { "the device" };
-                let busy_percent = busy * 100.0;
-                (self.tell)(&format!(
-                    "random reads of {of:<19} {per_second:>9.0}/s, cores {busy_percent:>3.0} % busy"
-                ));
-                self.reads.push(Reads { by_mount, turn, per_second, busy });
-            }
-        }
+        let (file, device) = (self.file_of_reads(), self.below_brick.path());
+        let scale = self.scale;
+        let mut found = Vec::new();
+        in_turns(scale, [Reader::Beside, Reader::Mount], self.tell, &mut found, |by| {
+            let (file, size) = match by {
+                Reader::Mount => (&file, scale.fio_b_file),
+                _ => (&device, scale.device),
+            };
+            let found = fio::run(&random_reads(file, size, scale.run_ms), self.work(), &[])?;
+            Ok(found.rates()[0])
+        })?;
+        self.reads.append(&mut found);
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl Lab<'_> {
         let phases = workload.phases(dir, self.scale);
         let home = dir.join(workload.title());
         let (found, busy) =
-            self.busy(|| phases.iter().map(|phase| self.phase(&home, phase)).collect::<Result<Vec<_>>>())?;
+            busy(|| phases.iter().map(|phase| self.phase(&home, phase)).collect::<Result<Vec<_>>>())?;
         let score = workload.score(&found);
         let all = Found { jobs: found.into_iter().flat_map(|(found, _)| found.jobs).collect() };
         (self.tell)(&format!(
@@ -216,12 +216,6 @@ impl Lab<'_> {
         Ok((found, begun.elapsed().as_secs_f64()))
     }
 
-    fn busy<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
-        let before = CpuTimes::now()?;
-        let done = work()?;
-        Ok((done, CpuTimes::now()?.busy_since(before)))
-    }
-
     /// Sets scheduler or policy, when nothing waits in the brick's queue any more.
     fn schedule(&self, system: System) -> Result<()> {
         for _ in 0..LOOKS {
@@ -240,6 +234,63 @@ impl Lab<'_> {
     }
 }
 
+/// Does something, and says for which share of the time the cores were busy meanwhile, 0 to 1.
+fn busy<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+    let before = CpuTimes::now()?;
+    let done = work()?;
+    Ok((done, CpuTimes::now()?.busy_since(before)))
+}
+
+/// Random reads by two readers, in turns; `read` returns how many there were per second.
+fn in_turns(
+    scale: &Scale,
+    readers: [Reader; 2],
+    tell: &dyn Fn(&str),
+    found: &mut Vec<Reads>,
+    read: impl Fn(Reader) -> Result<f64>,
+) -> Result<()> {
+    let turns = if scale.is_quick { 1 } else { READ_TURNS };
+    for turn in 1..=turns {
+        let [one, other] = readers;
+        for by in if turn % 2 == 0 { [one, other] } else { [other, one] } {
+            let (per_second, busy) = busy(|| read(by))?;
+            let percent = busy * 100.0;
+            tell(&format!(
+                "random reads by {:<38} {per_second:>8.0}/s, cores {percent:>3.0} % busy",
+                by.title()
+            ));
+            found.push(Reads { by, turn, per_second, busy });
+        }
+    }
+    Ok(())
+}
+
+/// Random reads of a device that nobody uses: by fio, and by the queue of a direct brick.
+fn reads_of_device(shoal: &Path, device: &Path, scale: &Scale, tell: &dyn Fn(&str)) -> Result<Vec<Reads>> {
+    let seconds = (scale.run_ms as f64 / 1e3).to_string();
+    let by_queue = || {
+        let mut command = Command::new(shoal);
+        command.args(["--json", "brick", "bench", "--seconds", &seconds]);
+        command.args(["--depth", &DEPTH.to_string()]).arg(device);
+        let ran = command.output().map_err(doing("start shoal brick bench"))?;
+        let found = serde_json::from_slice::<Value>(&ran.stdout).ok();
+        let per_second = found.as_ref().and_then(|found| found["reads_per_s"].as_f64());
+        per_second.ok_or_else(|| {
+            let said = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+            LabError::Command { command: format!("{command:?}"), said }
+        })
+    };
+    let mut found = Vec::new();
+    in_turns(scale, [Reader::Fio, Reader::Queue], tell, &mut found, |by| match by {
+        Reader::Queue => by_queue(),
+        _ => {
+            let jobs = random_reads(device, scale.device, scale.run_ms);
+            fio::run(&jobs, Path::new(SANDBOX_DIR), &[]).map(|found| found.rates()[0])
+        }
+    })?;
+    Ok(found)
+}
+
 /// The only brick.
 const BRICK: &str = "b1";
 
@@ -250,8 +301,7 @@ fn unit(workload: Workload) -> &'static str {
 
 /// Removes what is in a directory.
 fn empty(dir: &Path) -> Result<()> {
-    let emptied = std::fs::read_dir(dir).and_then(|mut entries| {
-        entries.try_for_each(|entry| std::fs::remove_file(entry?.path()))
-    });
+    let emptied = std::fs::read_dir(dir)
+        .and_then(|mut entries| entries.try_for_each(|entry| std::fs::remove_file(entry?.path())));
     emptied.map_err(doing(format!("empty {}", dir.display())))
 }

@@ -27,7 +27,10 @@ pub const MECHANISMS: [Mechanism; 8] = [
         paper: "merging at the back and in front, up to a limit of the device (LBA-bundle)",
         here: "the same, counted. **Not built:** finding the limit by itself. In a brick, requests are merged only in the order in which they go; each of the neighbours is a request of its own at the device",
         shown: "figures 7 and 8",
-        tests: &["requests_merge_at_both_ends_up_to_the_largest", "a_request_that_fills_a_gap_joins_its_neighbours"],
+        tests: &[
+            "requests_merge_at_both_ends_up_to_the_largest",
+            "a_request_that_fills_a_gap_joins_its_neighbours",
+        ],
     },
     Mechanism {
         id: "003-M4",
@@ -51,7 +54,10 @@ pub const MECHANISMS: [Mechanism; 8] = [
         paper: "a queue by arrival: what has expired goes before everything",
         here: "expired requests of both directions go in the order of their deadlines; checked with random requests and every policy",
         shown: "",
-        tests: &["a_merged_request_keeps_the_earlier_deadline", "requests_that_are_joined_keep_the_earliest_deadline"],
+        tests: &[
+            "a_merged_request_keeps_the_earlier_deadline",
+            "requests_that_are_joined_keep_the_earliest_deadline",
+        ],
     },
     Mechanism {
         id: "003-M7",

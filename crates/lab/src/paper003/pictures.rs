@@ -10,9 +10,18 @@ use crate::chart::{Axes, Series, bar_chart, line_chart_over};
 pub fn pictures(measured: &Measured) -> Vec<(&'static str, String)> {
     let model = &measured.model;
     vec![
-        ("003-bandwidth.svg", rows(model, "Figures 7, 8, 12, 15, 16: bandwidth, SLQ over others", &BANDWIDTH)),
-        ("003-latency.svg", rows(model, "Figures 9 to 11: latency, SLQ over others (less is better)", &LATENCY)),
-        ("003-blogbench.svg", rows(model, "Figures 13 and 14: Blogbench's scores, SLQ over others", &BLOGBENCH)),
+        (
+            "003-bandwidth.svg",
+            rows(model, "Figures 7, 8, 12, 15, 16: bandwidth, SLQ over others", &BANDWIDTH),
+        ),
+        (
+            "003-latency.svg",
+            rows(model, "Figures 9 to 11: latency, SLQ over others (less is better)", &LATENCY),
+        ),
+        (
+            "003-blogbench.svg",
+            rows(model, "Figures 13 and 14: Blogbench's scores, SLQ over others", &BLOGBENCH),
+        ),
         ("003-fig17.svg", single_reads(model)),
         ("003-auto.svg", auto(model)),
         ("003-device.svg", device(measured)),
@@ -114,5 +123,9 @@ fn device(measured: &Measured) -> String {
 
 /// Bytes in KiB, or in MB where that is no whole number.
 pub fn kib(bytes: u64) -> String {
-    if bytes % 1024 == 0 { format!("{} KiB", bytes >> 10) } else { format!("{:.1} MB", bytes as f64 / 1e6) }
+    if bytes.is_multiple_of(1024) {
+        format!("{} KiB", bytes >> 10)
+    } else {
+        format!("{:.1} MB", bytes as f64 / 1e6)
+    }
 }

@@ -34,7 +34,9 @@ pub fn check(dir: &Path, scale: &Scale) -> Result<()> {
         load("loop");
     }
     if !Path::new("/dev/loop-control").exists() {
-        return Err(cannot("there is no /dev/loop-control: this kernel has no loop devices, or may not load them".into()));
+        return Err(cannot(
+            "there is no /dev/loop-control: this kernel has no loop devices, or may not load them".into(),
+        ));
     }
     let missing: Vec<&str> = KERNEL.into_iter().filter_map(missing_scheduler).collect();
     if !missing.is_empty() {
@@ -42,7 +44,10 @@ pub fn check(dir: &Path, scale: &Scale) -> Result<()> {
     }
     let disk = statfs(dir).map_err(doing(format!("look at {}", dir.display())))?;
     if disk.filesystem_type() == TMPFS_MAGIC {
-        return Err(cannot(format!("{} is in RAM: give a directory on a disk with --disk-dir", dir.display())));
+        return Err(cannot(format!(
+            "{} is in RAM: give a directory on a disk with --disk-dir",
+            dir.display()
+        )));
     }
     let free = disk.blocks_available() * disk.block_size().cast_unsigned();
     let wanted = 2 * scale.device + SPARE;
@@ -84,7 +89,8 @@ fn missing_scheduler((name, module): (&'static str, &'static str)) -> Option<&'s
 /// Names of all schedulers that some device of this machine can have.
 fn known_schedulers() -> Vec<String> {
     let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let lists = devices.filter_map(|device| std::fs::read_to_string(device.path().join("queue/scheduler")).ok());
+    let lists =
+        devices.filter_map(|device| std::fs::read_to_string(device.path().join("queue/scheduler")).ok());
     lists.flat_map(|list| names(&list)).collect()
 }
 

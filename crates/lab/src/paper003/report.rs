@@ -6,7 +6,7 @@ use super::claims::claims;
 use super::mechanisms::{MECHANISMS, NOTE};
 use super::model::{BASELINES, Cell, IMPOSSIBLE, READINGS, figure, impossible};
 use super::pictures::{kib, pictures};
-use super::runs::{Measured, Turns};
+use super::runs::{Measured, Reader, Turns};
 use super::scale::{BRICK_MEMORY, CLIENT_MEMORY, DEPTH};
 use super::systems::{AUTO, NOOP, Side, System};
 use super::wanted::{self, beside_kernel};
@@ -108,7 +108,8 @@ fn how(measured: &Measured) -> String {
     }
     document::how(&rows)
         + "\nThe model's workloads are those of [scheduler-model.md](../scheduler-model.md). On the device all are jobs of fio. Files\n\
-         that a run reads are not in the page cache when it begins. MB are 10^6 bytes.\n"
+         that a run reads are not in the page cache when it begins; some may be in the memory of the brick or the mount. MB are 10^6\n\
+         bytes.\n"
 }
 
 fn paper_words(workload: Workload) -> &'static str {
@@ -169,7 +170,7 @@ fn account(measured: &Measured) -> String {
         "## Why the paper's numbers cannot all come from its rules\n\n\
          The rules say which of the queued requests goes next, and how far requests are merged; nothing more. So some cells cannot\n\
          be their doing, whatever the device. [The model's page](../scheduler-model.md#where-the-paper-and-the-model-part) has the\n\
-         same at length.\n\n| row | over | why |\n|---|---|---|\n",
+         same at length. The account was made after the model's cells had been seen.\n\n| row | over | why |\n|---|---|---|\n",
     );
     for cell in &IMPOSSIBLE {
         let _ = writeln!(text, "| {} | {} | {} |", cell.row, cell.baselines.join(", "), cell.why);
@@ -349,28 +350,29 @@ fn among_policies(measured: &Measured) -> String {
 
 fn random_reads(measured: &Measured) -> String {
     let mut text = format!(
-        "## Random reads of 4 KiB\n\n{DEPTH} in flight by one job of fio with io_uring and direct I/O: of the device under the brick, and \
-         of a file of {} of the mount,\nin turns. The brick has `noop`.\n\n\
-         | | reads per second | turns apart | cores busy |\n|---|---|---|---|\n",
+        "## Random reads of 4 KiB\n\n{DEPTH} in flight, medians of turns: of the device by one job of fio with io_uring and direct I/O, \
+         and by the queue of a direct brick\n(`shoal brick bench`, `noop`), before anything is on the device; then by the same job of \
+         fio of a file of {} of the mount, whose\nbrick is on that device, and of the device beside it. A mount adds FUSE, checksums, and a message each way.\n\n\
+         | by | reads per second | turns apart | cores busy | CPU us for each | over fio |\n|---|---|---|---|---|---|\n",
         size(measured.scale.fio_b_file)
     );
-    for (by_mount, name) in [(false, "the device"), (true, "through a mount")] {
-        let busy = measured.reads.iter().filter(|reads| reads.by_mount == by_mount);
+    for by in Reader::ALL {
+        let busy = measured.reads.iter().filter(|reads| reads.by == by);
         let busy = Turns::of(busy.map(|reads| reads.busy).collect());
-        let Some((found, busy)) = measured.reads_per_second(by_mount).zip(busy) else { continue };
+        let Some((found, busy)) = measured.reads_per_second(by).zip(busy) else { continue };
+        let each = busy.median * f64::from(measured.cores) * 1e6 / found.median.max(f64::MIN_POSITIVE);
+        let device = measured.reads_per_second(by.compared());
+        let ratio = device.map_or(f64::NAN, |device| found.median / device.median.max(f64::MIN_POSITIVE));
         let _ = writeln!(
             text,
-            "| {name} | {:.0} | {:.0} % | {:.0} % |",
+            "| {} | {:.0} | {:.0} % | {:.0} % | {each:.0} | {ratio:.2} |",
+            by.title(),
             found.median,
             found.spread() * 100.0,
             busy.median * 100.0
         );
     }
-    if let Some((mount, device)) = measured.reads_per_second(true).zip(measured.reads_per_second(false)) {
-        let ratio = mount.median / device.median.max(f64::MIN_POSITIVE);
-        let _ = writeln!(text, "\nThe ratio is {ratio:.2}.");
-    }
-    text
+    text + "\n*CPU*: of the whole machine, all other programs too.\n"
 }
 
 fn tail(measured: &Measured) -> String {

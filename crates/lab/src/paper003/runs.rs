@@ -26,11 +26,47 @@ pub struct Run {
     pub busy: f64,
 }
 
+/// Who makes random reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reader {
+    /// fio, of the device.
+    Fio,
+    /// The queue of a direct brick, of the device.
+    Queue,
+    /// fio, of the device when a brick has it.
+    Beside,
+    /// fio, of a file of a mount of that brick.
+    Mount,
+}
+
+impl Reader {
+    /// All.
+    pub const ALL: [Reader; 4] = [Reader::Fio, Reader::Queue, Reader::Beside, Reader::Mount];
+
+    /// The one in whose turns it is measured too.
+    pub fn compared(self) -> Reader {
+        match self {
+            Reader::Fio | Reader::Queue => Reader::Fio,
+            Reader::Beside | Reader::Mount => Reader::Beside,
+        }
+    }
+
+    /// Its name on the page.
+    pub fn title(self) -> &'static str {
+        match self {
+            Reader::Fio => "fio, of the device",
+            Reader::Queue => "a direct brick's queue, of the device",
+            Reader::Beside => "fio, of the brick's device",
+            Reader::Mount => "fio, of a file of the mount",
+        }
+    }
+}
+
 /// One run of random reads of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Reads {
-    /// Through a mount, or of the device itself.
-    pub by_mount: bool,
+    /// Who reads.
+    pub by: Reader,
     /// Number of the turn, from 1.
     pub turn: u32,
     /// Reads per second.
@@ -139,9 +175,9 @@ impl Measured {
         all.max_by(|(_, one), (_, other)| one.median.total_cmp(&other.median))
     }
 
-    /// Random reads per second, of the device itself or through a mount.
-    pub fn reads_per_second(&self, by_mount: bool) -> Option<Turns> {
-        let of = self.reads.iter().filter(|reads| reads.by_mount == by_mount);
+    /// Random reads per second.
+    pub fn reads_per_second(&self, by: Reader) -> Option<Turns> {
+        let of = self.reads.iter().filter(|reads| reads.by == by);
         Turns::of(of.map(|reads| reads.per_second).collect())
     }
 
@@ -161,7 +197,7 @@ impl Measured {
             },
             "table3": table3,
             "probe": probe,
-            "random_reads": self.reads.iter().map(Reads::to_json).collect::<Vec<_>>(),
+            "random_reads": self.reads.iter().copied().map(Reads::to_json).collect::<Vec<_>>(),
             "runs": self.runs.iter().map(Run::to_json).collect::<Vec<_>>(),
         })
     }
@@ -222,30 +258,23 @@ impl Run {
 }
 
 impl Reads {
-    fn to_json(&self) -> Value {
+    fn to_json(self) -> Value {
         json!({
-            "by": if self.by_mount { BY_MOUNT } else { BY_DEVICE }, "turn": self.turn,
+            "by": self.by.title(), "turn": self.turn,
             "reads_per_s": self.per_second, "cores_busy": self.busy,
         })
     }
 
     fn from_json(value: &Value) -> Option<Reads> {
-        let by_mount = match value["by"].as_str()? {
-            BY_MOUNT => true,
-            BY_DEVICE => false,
-            _ => return None,
-        };
+        let fields = Fields(value);
         Some(Reads {
-            by_mount,
-            turn: Fields(value).small("turn")?,
+            by: fields.named("by", &Reader::ALL, Reader::title)?,
+            turn: fields.small("turn")?,
             per_second: value["reads_per_s"].as_f64()?,
             busy: value["cores_busy"].as_f64()?,
         })
     }
 }
-
-const BY_MOUNT: &str = "mount";
-const BY_DEVICE: &str = "device";
 
 #[cfg(test)]
 mod tests {
@@ -264,6 +293,9 @@ mod tests {
         let of = |numbers: &[f64]| Turns::of(numbers.to_vec()).expect("numbers");
         let (low, high, wide) = (of(&[1.0, 2.0]), of(&[3.0, 4.0]), of(&[1.5, 3.5]));
         assert_eq!((high.against(low), low.against(high)), (Compared::Above, Compared::Below));
-        assert_eq!((wide.against(low), wide.against(high), low.against(low)), (Compared::Level, Compared::Level, Compared::Level));
+        assert_eq!(
+            (wide.against(low), wide.against(high), low.against(low)),
+            (Compared::Level, Compared::Level, Compared::Level)
+        );
     }
 }

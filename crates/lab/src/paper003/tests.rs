@@ -6,7 +6,7 @@ use super::claims::claims;
 use super::model::{BASELINES, Cell, IMPOSSIBLE, Model, READINGS, figure, impossible};
 use super::pictures::kib;
 use super::report::{files, page};
-use super::runs::{Measured, Reads, Run};
+use super::runs::{Measured, Reader, Reads, Run};
 use super::scale::Scale;
 use super::systems::{AUTO, Side, System};
 use super::wanted::{Met, beside_kernel, wanted};
@@ -62,16 +62,17 @@ fn said(model: impl Fn(&str, usize, f64) -> f64) -> [Value; 2] {
 }
 
 /// Three turns of all workloads under all systems: `score` gets both, and the turns are a twentieth below and above it.
-fn made(model: &[Value; 2], score: impl Fn(Workload, System) -> f64, by_mount: f64) -> Measured {
+fn made(model: &[Value; 2], score: impl Fn(Workload, System) -> f64, by_queue: f64) -> Measured {
     let mut runs = Vec::new();
-    for (workload, system) in Workload::ALL.into_iter().flat_map(|of| System::ALL.map(|system| (of, system))) {
+    for (workload, system) in Workload::ALL.into_iter().flat_map(|of| System::ALL.map(|system| (of, system)))
+    {
         for (turn, part) in (1..).zip([0.95, 1.0, 1.05]) {
             let score = score(workload, system) * part;
             runs.push(Run { workload, system, turn, score, mean_us: [100.0, 0.0], busy: 0.9 });
         }
     }
-    let reads = [(false, 20_000.0), (true, by_mount)];
-    let reads = reads.map(|(by_mount, per_second)| Reads { by_mount, turn: 1, per_second, busy: 0.5 }).to_vec();
+    let reads = [(Reader::Fio, 20_000.0), (Reader::Queue, by_queue), (Reader::Mount, 5_000.0)];
+    let reads = reads.map(|(by, per_second)| Reads { by, turn: 1, per_second, busy: 0.5 }).to_vec();
     let model = Model::read(&model[0], &model[1]).expect("a model");
     Measured { scale: Scale::full(), cores: 2, kernel: "6.18".into(), model, runs, reads, seconds: 571.0 }
 }
@@ -91,7 +92,9 @@ fn table_3_is_read_and_its_signs_are_counted() {
         assert_eq!((signs.right, signs.counted, signs.share()), (31, 31, 1.0));
         assert_eq!((signs.impossible, signs.right_of_possible), (9, 22));
     }
-    assert!(model.rows.iter().all(|row| figure(&row.title) != "-" || row.title.starts_with("Fio-B bandwidth")));
+    assert!(
+        model.rows.iter().all(|row| figure(&row.title) != "-" || row.title.starts_with("Fio-B bandwidth"))
+    );
     // Without the limits, or without a cell, it is another version's.
     assert!(Model::read(&json!({ "rows": [] }), &probe).is_err());
     let mut short = table3.clone();
@@ -101,7 +104,8 @@ fn table_3_is_read_and_its_signs_are_counted() {
 
 #[test]
 fn a_cell_is_right_only_with_the_sign_and_an_effect() {
-    for (ours, expected) in [(5.0, Cell::Right), (0.5, Cell::Right), (0.4, Cell::Wrong), (-5.0, Cell::Wrong)] {
+    for (ours, expected) in [(5.0, Cell::Right), (0.5, Cell::Right), (0.4, Cell::Wrong), (-5.0, Cell::Wrong)]
+    {
         let [table3, probe] = said(|_, _, _| ours);
         let model = Model::read(&table3, &probe).expect("a model");
         let row = &model.rows[0];
@@ -127,14 +131,18 @@ fn every_cell_of_the_account_counts() {
         }
         assert!(found > 0, "{}", cell.row);
     }
-    assert!(impossible("Dbench bandwidth", "noop").is_some() && impossible("Dbench bandwidth", "cfq").is_none());
+    assert!(
+        impossible("Dbench bandwidth", "noop").is_some() && impossible("Dbench bandwidth", "cfq").is_none()
+    );
 }
 
 #[test]
 fn verdicts_follow_the_cells() {
     let all = claims(&made(&said(as_told), |_, _| 10.0, 19_000.0));
     let verdict = |id: &str| all.iter().find(|claim| claim.id == id).map(|claim| claim.verdict.0);
-    for id in ["003-Fig7", "003-Fig8", "003-Fig9", "003-Fig12", "003-Fig15", "003-Fig16", "003-Fig17", "003-Fig18"] {
+    for id in
+        ["003-Fig7", "003-Fig8", "003-Fig9", "003-Fig12", "003-Fig15", "003-Fig16", "003-Fig17", "003-Fig18"]
+    {
         assert_eq!(verdict(id), Some(Verdict::Reproduced), "{id}");
     }
     let turned = claims(&made(&said(|_, _, paper| -paper), |_, _| 10.0, 19_000.0));
@@ -146,7 +154,8 @@ fn verdicts_follow_the_cells() {
 
 #[test]
 fn what_was_wanted_is_told_as_it_is() {
-    let mets = |measured: &Measured| wanted(measured).into_iter().map(|wanted| wanted.met).collect::<Vec<_>>();
+    let mets =
+        |measured: &Measured| wanted(measured).into_iter().map(|wanted| wanted.met).collect::<Vec<_>>();
     let far_above = |_: Workload, system: System| if system == AUTO { 20.0 } else { 10.0 };
     assert_eq!(mets(&made(&said(as_told), far_above, 19_000.0)), [Met::Yes; 5]);
     let far_below = |_: Workload, system: System| if system.side == Side::Shoal { 5.0 } else { 10.0 };
@@ -175,7 +184,15 @@ fn runs_survive_json_and_the_page_has_all() {
     for system in System::ALL {
         assert!(page.contains(&format!("| {} |", system.title())), "{}", system.title());
     }
-    for words in ["# Paper 003", "## What was wanted", "31 of 31 signs", "within the spread", "9 min 31 s", "0.95", "(!)"] {
+    for words in [
+        "# Paper 003",
+        "## What was wanted",
+        "31 of 31 signs",
+        "within the spread",
+        "9 min 31 s",
+        "0.95",
+        "(!)",
+    ] {
         assert!(page.contains(words), "`{words}` is not in\n{page}");
     }
     for (name, text) in files(&measured) {
@@ -189,7 +206,7 @@ fn a_system_that_was_not_measured_has_no_figures() {
     let mut measured = made(&said(as_told), |_, _| 10.0, 19_000.0);
     measured.runs.retain(|run| run.workload != Workload::Dbench);
     measured.reads.clear();
-    assert_eq!((beside_kernel(&measured).len(), measured.reads_per_second(true)), (5, None));
+    assert_eq!((beside_kernel(&measured).len(), measured.reads_per_second(Reader::Queue)), (5, None));
     assert_eq!(wanted(&measured)[4].met, Met::Open);
     assert!(page(&measured).contains(" - |"));
 }

@@ -129,7 +129,9 @@ impl Workload {
                      size={}\n",
                     scale.fio_b_file
                 );
-                for (name, count, bytes) in [("writers", 3, "64k"), ("rewriter", 1, "64k"), ("commenters", 5, "4k")] {
+                for (name, count, bytes) in
+                    [("writers", 3, "64k"), ("rewriter", 1, "64k"), ("commenters", 5, "4k")]
+                {
                     let _ = write!(
                         jobs,
                         "[{name}]\nrw=randwrite\nbs={bytes}\nfdatasync=1\nnumjobs={count}\nnrfiles=16\nfilesize=1m\n"
@@ -176,7 +178,12 @@ fn compilebench(dir: &Path, scale: &Scale) -> Vec<Phase> {
         dir.join("objects").display(),
         files / 2
     );
-    let phase = |name, jobs, emptied: Option<&'static str>| Phase { name, jobs, emptied, is_stable: emptied.is_some() };
+    let phase = |name, jobs, emptied: Option<&'static str>| Phase {
+        name,
+        jobs,
+        emptied,
+        is_stable: emptied.is_some(),
+    };
     vec![
         phase("create", format!("{}[create]\n{made}", global("tree")), Some("tree")),
         phase("compile", format!("{}{read}{objects}", global("tree")), Some("objects")),
@@ -231,7 +238,10 @@ mod tests {
                 for line in jobs.lines() {
                     assert!(line.starts_with('[') || line.split_once('=').is_some(), "{line}");
                     let dir = line.strip_prefix("directory=");
-                    assert!(dir.is_none_or(|dir| dir.starts_with(&format!("/mnt/{}", workload.title()))), "{line}");
+                    assert!(
+                        dir.is_none_or(|dir| dir.starts_with(&format!("/mnt/{}", workload.title()))),
+                        "{line}"
+                    );
                 }
                 assert!(jobs.contains("runtime="), "every run ends: {jobs}");
             }
@@ -245,8 +255,14 @@ mod tests {
         let powers = powers_of_2();
         assert!(powers.starts_with("4096/:8192/") && powers.ends_with(":8388608/"));
         let jobs = |of: Workload| of.phases(Path::new("/mnt"), &Scale::full())[0].jobs.clone();
-        assert!(jobs(Workload::Dbench).contains("numjobs=128") && jobs(Workload::Blogbench).contains("numjobs=100"));
-        assert!(random_reads(Path::new("/dev/loop7"), 1 << 20, 500).contains("iodepth=32\ntime_based=1\nruntime=500ms"));
+        assert!(
+            jobs(Workload::Dbench).contains("numjobs=128")
+                && jobs(Workload::Blogbench).contains("numjobs=100")
+        );
+        assert!(
+            random_reads(Path::new("/dev/loop7"), 1 << 20, 500)
+                .contains("iodepth=32\ntime_based=1\nruntime=500ms")
+        );
     }
 
     #[test]

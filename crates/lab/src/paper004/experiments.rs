@@ -252,7 +252,7 @@ impl Lab<'_> {
                 code: format!("{}+1", scale.written_data()),
                 receive_window: window_of(system),
                 topology: None,
-            device: None,
+                device: None,
             };
             self.say(&format!("{}: {} nodes with a brick", system.title(), scale.written_servers));
             self.shape_for_making()?;
