@@ -284,12 +284,22 @@ fn device(measured: &Measured) -> String {
     text
 }
 
+/// Of how many pairs of systems that are alike one does not overlap, with so many turns each.
+fn pairs_by_chance(turns: u32) -> u64 {
+    // All orders of the turns of both are as likely, and in two of them one is before the other.
+    let orders = (1..=u64::from(turns)).fold(1, |orders, at| orders * (u64::from(turns) + at) / at);
+    (orders / 2).max(1)
+}
+
 fn against_kernel(measured: &Measured) -> String {
-    let mut text = String::from(
+    let mut text = format!(
         "## slq-auto and the kernel's best\n\nThe whole of Shoal, a mount, its daemons and the queue of the brick, beside ext4 with \
          whichever of the four schedulers has the\nhighest median there. They differ only if no turn of one reaches any turn of the \
-         other. The last columns leave Shoal's own\ncost out: `slq-auto` over the `noop` of the same brick.\n\n\
+         other; with {} turns each, chance alone does\nthat to one pair in {}. The last columns leave Shoal's own cost out: \
+         `slq-auto` over the `noop` of the same brick.\n\n\
          | workload | slq-auto | the kernel's best | which is | ratio | | Shoal noop | ratio | |\n|---|---|---|---|---|---|---|---|---|\n",
+        measured.turns(),
+        pairs_by_chance(measured.turns())
     );
     for beside in beside_kernel(measured) {
         let noop = measured.scores(beside.workload, NOOP);
@@ -362,10 +372,11 @@ fn random_reads(measured: &Measured) -> String {
         let Some((found, busy)) = measured.reads_per_second(by).zip(busy) else { continue };
         let each = busy.median * f64::from(measured.cores) * 1e6 / found.median.max(f64::MIN_POSITIVE);
         let device = measured.reads_per_second(by.compared());
-        let ratio = device.map_or(f64::NAN, |device| found.median / device.median.max(f64::MIN_POSITIVE));
+        let over = |device: Turns| format!("{:.2}", found.median / device.median.max(f64::MIN_POSITIVE));
+        let ratio = device.map_or("-".to_owned(), over);
         let _ = writeln!(
             text,
-            "| {} | {:.0} | {:.0} % | {:.0} % | {each:.0} | {ratio:.2} |",
+            "| {} | {:.0} | {:.0} % | {:.0} % | {each:.0} | {ratio} |",
             by.title(),
             found.median,
             found.spread() * 100.0,
@@ -391,4 +402,14 @@ fn tail(measured: &Measured) -> String {
         BUSY * 100.0,
         measured.runs.len()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_parts_fewer_pairs_with_more_turns() {
+        assert_eq!([1, 2, 3, 5].map(pairs_by_chance), [1, 3, 10, 126]);
+    }
 }
