@@ -61,6 +61,8 @@ pub struct ClusterPlan {
     pub receive_window: &'static str,
     /// What the cluster is told about the network between its nodes, as `shoal topology set --file` reads it.
     pub topology: Option<String>,
+    /// The block device of the only brick, which uses it past the page cache. None: the bricks' disks are files.
+    pub device: Option<PathBuf>,
 }
 
 /// RAID-5 over a number of nodes, as `K+M`.
@@ -173,7 +175,7 @@ impl<'n, N: Nodes + ?Sized> Cluster<'n, N> {
         let disk = if is_far { self.start_disk(number, &file)? } else { file.to_string_lossy().into_owned() };
         let mut command = self.brick_command(number, &disk);
         command.args(["--format", "--id", &number.to_string()]);
-        if !is_far {
+        if !is_far && self.plan.device.is_none() {
             command.args(["--size", &size]);
         }
         self.run_brick(number, &mut command)
@@ -186,6 +188,9 @@ impl<'n, N: Nodes + ?Sized> Cluster<'n, N> {
         command.args(["brick", "--disk", disk, "--node", &number.to_string(), "--listen", &listen]);
         command.args(["--meta", &self.meta_address(), "--memory", &self.plan.brick_memory.to_string()]);
         command.args(["--receive-window", self.plan.receive_window]).arg("--key-file").arg(self.key());
+        if self.plan.device.is_some() {
+            command.args(["--io", "direct"]);
+        }
         command
     }
 
@@ -202,7 +207,7 @@ impl<'n, N: Nodes + ?Sized> Cluster<'n, N> {
     }
 
     fn disk_file(&self, number: u32) -> PathBuf {
-        self.dir.join(format!("disk{number}"))
+        self.plan.device.clone().unwrap_or_else(|| self.dir.join(format!("disk{number}")))
     }
 
     /// The process of a node's brick, if it has not been killed; it may have ended by itself.

@@ -20,6 +20,7 @@
 //! | [`paper000`] | paper 000: the translators of GlusterFS on SSDs |
 //! | [`paper001`] | paper 001: a single I/O space of network block devices, software RAID and NFS |
 //! | [`paper002`] | paper 002: a torus of nodes with coded data, and GlusterFS on a tree |
+//! | [`paper003`] | paper 003: an I/O scheduler that knows the buffer of an SSD, in the model and on a loop device |
 //! | [`paper004`] | paper 004: reads from many servers behind a switch with few buffers |
 //! | [`mechanism`] | what a paper's system is made of, and what Shoal has instead |
 //! | [`document`] | what the documents and pages of papers share |
@@ -45,6 +46,7 @@ pub mod paper;
 pub mod paper000;
 pub mod paper001;
 pub mod paper002;
+pub mod paper003;
 pub mod paper004;
 pub mod sandbox;
 pub mod shared_buffer;

@@ -32,13 +32,20 @@ pub fn table(mechanisms: &[Mechanism], note: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{paper000, paper001, paper002, paper004};
+    use crate::{paper000, paper001, paper002, paper003, paper004};
     use std::path::{Path, PathBuf};
 
-    fn all() -> [(&'static str, &'static [Mechanism]); 4] {
+    fn all() -> [(&'static str, &'static [Mechanism]); 5] {
         let (zero, one) = (&paper000::mechanisms::MECHANISMS, &paper001::mechanisms::MECHANISMS);
-        let (two, four) = (&paper002::mechanisms::MECHANISMS, &paper004::mechanisms::MECHANISMS);
-        [("000", zero.as_slice()), ("001", one.as_slice()), ("002", two.as_slice()), ("004", four.as_slice())]
+        let (two, three) = (&paper002::mechanisms::MECHANISMS, &paper003::mechanisms::MECHANISMS);
+        let four = paper004::mechanisms::MECHANISMS.as_slice();
+        [
+            ("000", zero.as_slice()),
+            ("001", one.as_slice()),
+            ("002", two.as_slice()),
+            ("003", three.as_slice()),
+            ("004", four),
+        ]
     }
 
     fn sources(dir: &Path, found: &mut Vec<PathBuf>) {

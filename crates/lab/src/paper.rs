@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::error::{Result, doing};
 use crate::verdict::Claim;
-use crate::{paper000, paper001, paper002, paper004};
+use crate::{paper000, paper001, paper002, paper003, paper004};
 
 /// A paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +17,8 @@ pub enum Paper {
     SingleIoSpace,
     /// Torus network based distributed storage (2016).
     Torus,
+    /// Linux I/O scheduler by the size of the SSD's buffer (2014).
+    SsdBuffer,
     /// Data network performance of a global file system (2016).
     ShallowSwitch,
 }
@@ -36,6 +38,7 @@ impl Paper {
             Paper::GlusterOnSsds => "000",
             Paper::SingleIoSpace => "001",
             Paper::Torus => "002",
+            Paper::SsdBuffer => "003",
             Paper::ShallowSwitch => "004",
         }
     }
@@ -46,16 +49,28 @@ impl Paper {
             Paper::GlusterOnSsds => paper000::scale::SANDBOX_BYTES,
             Paper::SingleIoSpace => paper001::scale::SANDBOX_BYTES,
             Paper::Torus => paper002::scale::SANDBOX_BYTES,
+            Paper::SsdBuffer => paper003::scale::SANDBOX_BYTES,
             Paper::ShallowSwitch => paper004::scale::SANDBOX_BYTES,
         }
     }
 
-    /// Measures everything, within a [sandbox](crate::sandbox), in full or in small. `shoal` is the program; `say` gets
-    /// progress messages. Returns all runs as JSON.
+    /// Checks whether what it needs is there, before anything is made. `disk_dir` is as for [`Paper::measure`].
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn check(self, disk_dir: &Path, is_quick: bool) -> Result<()> {
+        match self {
+            Paper::SsdBuffer => paper003::ready::check(disk_dir, &scale_003(is_quick)),
+            Paper::GlusterOnSsds | Paper::SingleIoSpace | Paper::Torus | Paper::ShallowSwitch => Ok(()),
+        }
+    }
+
+    /// Measures everything, within a [sandbox](crate::sandbox), in full or in small. `shoal` is the program; `disk_dir` is on
+    /// the disk on which a paper about disks measures; `say` gets progress messages. Returns all runs as JSON.
     ///
     /// # Errors
     /// A step failed; then there are no results.
-    pub fn measure(self, shoal: &Path, is_quick: bool, say: &dyn Fn(&str)) -> Result<Value> {
+    pub fn measure(self, shoal: &Path, disk_dir: &Path, is_quick: bool, say: &dyn Fn(&str)) -> Result<Value> {
         match self {
             Paper::GlusterOnSsds => {
                 let scale = if is_quick { paper000::Scale::quick() } else { paper000::Scale::full() };
@@ -68,6 +83,10 @@ impl Paper {
             Paper::Torus => {
                 let scale = if is_quick { paper002::Scale::quick() } else { paper002::Scale::full() };
                 paper002::measure(shoal, &scale, say).map(|measured| measured.to_json())
+            }
+            Paper::SsdBuffer => {
+                let scale = scale_003(is_quick);
+                paper003::measure(shoal, disk_dir, &scale, say).map(|measured| measured.to_json())
             }
             Paper::ShallowSwitch => {
                 let scale = if is_quick { paper004::Scale::quick() } else { paper004::Scale::full() };
@@ -97,12 +116,20 @@ impl Paper {
                 let measured = paper002::Measured::from_json(document)?;
                 Report { claims: paper002::claims::claims(&measured), files: paper002::files(&measured) }
             }
+            Paper::SsdBuffer => {
+                let measured = paper003::Measured::from_json(document)?;
+                Report { claims: paper003::claims::claims(&measured), files: paper003::files(&measured) }
+            }
             Paper::ShallowSwitch => {
                 let measured = paper004::Measured::from_json(document)?;
                 Report { claims: paper004::claims::claims(&measured), files: paper004::files(&measured) }
             }
         })
     }
+}
+
+fn scale_003(is_quick: bool) -> paper003::Scale {
+    if is_quick { paper003::Scale::quick() } else { paper003::Scale::full() }
 }
 
 impl Report {

@@ -1,5 +1,6 @@
 //! `shoal brick`: the server of one brick, in the foreground, and commands about bricks.
 
+mod bench;
 mod probe;
 mod replace;
 mod tune;
@@ -60,6 +61,7 @@ Examples:
      --listen 10.0.0.2:7411 --meta 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal brick replace b3 b4                                 b4 for b3, which is gone for good
   shoal brick tune b3 rebuild.weight=50 depth=16            the queue of a brick with --io direct
+  shoal brick bench /dev/sdb                                random reads behind such a queue
   shoal brick probe /dev/sdb                                measures a device for such bricks"
 )]
 pub(crate) struct BrickArgs {
@@ -138,6 +140,7 @@ enum Io {
 
 #[derive(Subcommand)]
 enum Action {
+    Bench(bench::BenchArgs),
     Probe(probe::ProbeArgs),
     Replace(replace::ReplaceArgs),
     Tune(tune::TuneArgs),
@@ -164,6 +167,7 @@ impl BrickArgs {
 
 pub(crate) fn run(args: &BrickArgs, output: &Output) -> anyhow::Result<()> {
     match &args.action {
+        Some(Action::Bench(bench)) => bench::run(bench, output),
         Some(Action::Probe(probe)) => probe::run(probe, output),
         Some(Action::Replace(replace)) => replace::run(replace, output),
         Some(Action::Tune(tune)) => tune::run(tune, output),

@@ -30,18 +30,23 @@ use crate::signals;
 002: a torus of nodes that store coded data. A chain of 16 nodes; ten nodes with a brick in RAM on a torus and on a switch, with
      the same links of 200 Mbit/s, and a client that reads and writes; Shoal, and GlusterFS coded and with copies, if it is
      installed. At most 6 GiB of RAM; ten minutes. Wants iproute2 and FUSE.
+003: an I/O scheduler that knows the buffer of an SSD. The model of `shoal sim sched`, then six workloads by fio on two loop devices
+     with direct I/O: on ext4 under each scheduler of the kernel, and through a mount of a direct brick under each of its
+     policies, in turns. 7 GiB of --disk-dir; ten minutes. Wants fio, e2fsprogs, iproute2, FUSE, and the schedulers
+     mq-deadline, kyber and bfq.
 004: reads from many servers behind a switch with few buffers. Ten nodes with a brick in RAM, one to four that read with a
      tenth of their rate through ports with 32 KiB to 16 MiB; Shoal with and without its receive window, and GlusterFS,
      if it is installed. At most 4 GiB of RAM; eleven minutes. Wants iproute2 and FUSE.
 
 The nodes, their links, programs, mounts and disks live in namespaces of their own, which the kernel clears away however
-the command ends. The page says which of the paper's findings are confirmed, and which are not. Leave the machine
+the command ends; loop devices and their files, which have no names, go with the last process that uses them. The page says which of the paper's findings are confirmed, and which are not. Leave the machine
 idle meanwhile: other programs change the results.
 
 Examples:
   shoal paper 000                          writes docs/papers/000.md with its pictures and 000.json with every run
   shoal paper 001                          writes docs/papers/001.md with its pictures and 001.json with every run
   shoal paper 002                          writes docs/papers/002.md with its pictures and 002.json with every run
+  shoal paper 003 --disk-dir /mnt/ssd      writes docs/papers/003.md with its pictures and 003.json with every run
   shoal paper 004                          writes docs/papers/004.md with its pictures and 004.json with every run
   shoal paper 001 --quick --out /tmp/001   a minute, to see that it works
   shoal paper 001 --from docs/papers/001.json")]
@@ -54,6 +59,9 @@ pub(crate) struct PaperArgs {
     /// Directory for the page
     #[arg(long, value_name = "DIR", default_value = "docs/papers")]
     out: PathBuf,
+    /// Where paper 003 makes the files of its loop devices: a directory on the disk to be measured
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    disk_dir: PathBuf,
     /// Measures nothing, and writes the page from the JSON file of an earlier run
     #[arg(long, value_name = "FILE", conflicts_with = "quick")]
     from: Option<PathBuf>,
@@ -74,6 +82,9 @@ enum Which {
     /// Torus network based distributed storage (2016)
     #[value(name = "002")]
     Torus,
+    /// Linux I/O scheduler by the size of the SSD's buffer (2014)
+    #[value(name = "003")]
+    SsdBuffer,
     /// Data network performance of a global file system (2016)
     #[value(name = "004")]
     ShallowSwitch,
@@ -85,6 +96,7 @@ impl From<Which> for Paper {
             Which::GlusterOnSsds => Paper::GlusterOnSsds,
             Which::SingleIoSpace => Paper::SingleIoSpace,
             Which::Torus => Paper::Torus,
+            Which::SsdBuffer => Paper::SsdBuffer,
             Which::ShallowSwitch => Paper::ShallowSwitch,
         }
     }
@@ -93,11 +105,11 @@ impl From<Which> for Paper {
 pub(crate) fn run(args: &PaperArgs, output: &Output) -> anyhow::Result<()> {
     let paper = Paper::from(args.paper);
     if args.inside {
-        return inside(paper, args.quick);
+        return inside(paper, &args.disk_dir, args.quick);
     }
     let document = match &args.from {
         Some(file) => read(file)?,
-        None => in_sandbox(paper, args.quick)?,
+        None => in_sandbox(paper, &args.disk_dir, args.quick)?,
     };
     let report = paper.report(&document).map_err(|error| match &args.from {
         Some(file) => {
@@ -129,8 +141,11 @@ fn verdicts(report: &Report, page: &Path) -> String {
 }
 
 /// Starts this program again in a sandbox, shows its progress, and returns its document.
-fn in_sandbox(paper: Paper, is_quick: bool) -> anyhow::Result<Value> {
+fn in_sandbox(paper: Paper, disk_dir: &Path, is_quick: bool) -> anyhow::Result<Value> {
     check_fuse()?;
+    paper.check(disk_dir, is_quick).map_err(|error| {
+        problem(error.to_string(), format!("`shoal paper --help` has what paper {} wants", paper.number()))
+    })?;
     let first = Arc::new(AtomicI32::new(0));
     let to_end = Arc::clone(&first);
     signals::on_stop(move |_| match to_end.load(Ordering::Acquire) {
@@ -140,6 +155,7 @@ fn in_sandbox(paper: Paper, is_quick: bool) -> anyhow::Result<Value> {
     })?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program's own file")?);
     command.args(["paper", paper.number(), "--inside"]).args(is_quick.then_some("--quick"));
+    command.arg("--disk-dir").arg(disk_dir);
     command.stdout(Stdio::piped());
     let mut sandbox = Sandbox::start(&mut command)?;
     first.store(sandbox.init().id().cast_signed(), Ordering::Release);
@@ -160,12 +176,12 @@ fn in_sandbox(paper: Paper, is_quick: bool) -> anyhow::Result<Value> {
 }
 
 /// The first process of the sandbox: measures, prints its progress on standard error, and prints a document.
-fn inside(paper: Paper, is_quick: bool) -> anyhow::Result<()> {
+fn inside(paper: Paper, disk_dir: &Path, is_quick: bool) -> anyhow::Result<()> {
     sandbox::enter(paper.sandbox_bytes())?;
     signals::on_stop(|_| sandbox::end_all())?;
     let shoal = std::env::current_exe().context("cannot find this program's own file")?;
     let say = |line: &str| drop(writeln!(std::io::stderr(), "  {line}"));
-    let measured = paper.measure(&shoal, is_quick, &say);
+    let measured = paper.measure(&shoal, disk_dir, is_quick, &say);
     let document = measured.unwrap_or_else(|error| json!({ "error": error.to_string() }));
     println!("{document}");
     Ok(())

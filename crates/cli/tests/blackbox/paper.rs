@@ -16,6 +16,9 @@ use crate::fixture::{Fixture, text, wait_for};
 /// Where the daemons of a lab have their files; it is in the arguments of each of them.
 const ROOM: &str = "/run/lab";
 
+/// How the kernel calls a file without a name where paper 003 makes those of its loop devices.
+const NAMELESS: &str = "/var/tmp/#";
+
 /// Processes of a lab.
 fn daemons() -> usize {
     let entries = fs::read_dir("/proc").expect("/proc").flatten();
@@ -35,7 +38,7 @@ fn nothing_is_left() {
     assert!(!mounts.contains(ROOM), "{mounts}");
     for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let file = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        assert!(!file.contains(ROOM), "{device:?} over {file}");
+        assert!(!file.contains(ROOM) && !file.contains(NAMELESS), "{device:?} over {file}");
     }
 }
 
@@ -223,6 +226,49 @@ fn a_shallow_port_is_read_through_in_small() {
     let file = out.join("004.json");
     fixture.must(&["paper", "004", "--from", text(&file), "--out", text(&anew)]);
     assert_eq!(fs::read_to_string(anew.join("004.md")).expect("a page"), page);
+}
+
+/// True if some device of this machine can have the scheduler.
+fn can_have(scheduler: &str) -> bool {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let mut lists =
+        devices.filter_map(|device| fs::read_to_string(device.path().join("queue/scheduler")).ok());
+    lists.any(|list| list.contains(scheduler))
+}
+
+#[test]
+fn orders_of_requests_are_modelled_and_measured_on_a_device() {
+    let fixture = Fixture::new("paper-disk");
+    let out = fixture.path("out");
+    let missing = fixture.path("missing");
+    let words = ["paper", "003", "--quick", "--json", "--out", text(&out)];
+    fixture.shoal(&[&words[..], &["--disk-dir", text(&missing)]].concat()).refused(&["missing", "paper 003"]);
+    if !["mq-deadline", "kyber", "bfq"].into_iter().all(can_have) {
+        fixture.shoal(&words).refused(&["this kernel has no scheduler"]);
+        return;
+    }
+    let document = fixture.must(&words).json();
+    nothing_is_left();
+    let runs = document["runs"].as_array().expect("runs");
+    // Six workloads under four schedulers of the kernel and seven policies, in one turn.
+    assert_eq!(runs.len(), 6 * 11, "{document:#}");
+    for run in runs {
+        assert!(run["score"].as_f64().is_some_and(|score| score > 0.0), "{run}");
+    }
+    let reads = document["random_reads"].as_array().expect("reads");
+    assert!(reads.len() == 4 && reads.iter().all(|run| run["reads_per_s"].as_f64() > Some(0.0)), "{reads:?}");
+    let page = fs::read_to_string(out.join("003.md")).expect("a page");
+    for words in ["Table 3", "What was wanted", "Shoal slq-auto", "kernel bfq", "quick run"] {
+        assert!(page.contains(words), "`{words}` is not in\n{page}");
+    }
+    for picture in ["bandwidth", "latency", "blogbench", "fig17", "auto", "device"] {
+        let svg = fs::read_to_string(out.join(format!("003-{picture}.svg"))).expect("a picture");
+        assert!(svg.starts_with("<svg ") && !svg.contains("NaN"), "{svg}");
+    }
+    let anew = fixture.path("anew");
+    let file = out.join("003.json");
+    fixture.must(&["paper", "003", "--from", text(&file), "--out", text(&anew)]);
+    assert_eq!(fs::read_to_string(anew.join("003.md")).expect("a page"), page);
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl LabPlan {
             code: self.code.to_string(),
             receive_window: "auto",
             topology: Some(self.topology.to_string()),
+            device: None,
         }
     }
 

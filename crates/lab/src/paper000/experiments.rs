@@ -99,6 +99,7 @@ impl Lab<'_> {
             code: CODE.to_owned(),
             receive_window: "auto",
             topology: None,
+            device: None,
         };
         self.say(&format!("Shoal: {SERVERS} nodes with a brick, {} files", scale.jobs));
         self.network.shape(MAKING)?;

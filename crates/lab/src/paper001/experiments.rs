@@ -80,6 +80,7 @@ impl<'n> Lab<'n> {
             code: raid_5(nodes),
             receive_window: "auto",
             topology: None,
+            device: None,
         };
         let of = match disks {
             Disks::Own => "each with a brick",

@@ -183,6 +183,7 @@ impl Lab<'_> {
             receive_window: "auto",
             // A stripe is on all bricks anyway, and the tables count each route by itself.
             topology: None,
+            device: None,
         };
         let cluster = Cluster::start(self.shoal, nodes, plan, None)?;
         // One round of these groups has each brick as the primary once.

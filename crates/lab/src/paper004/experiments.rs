@@ -119,6 +119,7 @@ impl Lab<'_> {
             code: format!("{}+{}", scale.data(), scale.parities),
             receive_window: "auto",
             topology: None,
+            device: None,
         };
         self.say(&format!("Shoal: {} nodes with a brick", scale.servers));
         self.shape_for_making()?;
@@ -251,6 +252,7 @@ impl Lab<'_> {
                 code: format!("{}+1", scale.written_data()),
                 receive_window: window_of(system),
                 topology: None,
+                device: None,
             };
             self.say(&format!("{}: {} nodes with a brick", system.title(), scale.written_servers));
             self.shape_for_making()?;

@@ -91,6 +91,7 @@ fn document(found: &Found) -> Value {
     };
     json!({
         "seed": found.setup.seed, "seeds": SEEDS, "seconds": found.setup.time_ms as f64 / 1e3,
+        "counts_from_percent": COUNTS_FROM, "effect_from_percent": EFFECT_FROM,
         "baselines": BASELINES.map(|policy| policy.word()), "priorities": PRIORITIES,
         "signs": { READINGS[0].word(): right(0), READINGS[1].word(): right(1) },
         "rows": rows.collect::<Vec<_>>(), "best": best.collect::<Vec<_>>(), "auto": auto.collect::<Vec<_>>(),
