@@ -70,7 +70,8 @@ fn measure(args: &BenchArgs) -> anyhow::Result<f64> {
     world.block_on(async {
         let opened = world.open_disk_as(&path, DiskMode::Direct).await;
         let disk = opened.map_err(|error| explain_open(&path, &error))?;
-        let options = DirectOptions { cache_bytes: 0, depth: args.depth, policy: args.scheduler };
+        let options =
+            DirectOptions { cache_bytes: 0, depth: args.depth, policy: args.scheduler, priority: None };
         let (disk, done) = (disk.behind_queue(options), Rc::new(Cell::new(0_u64)));
         let blocks = disk.len() / BLOCK as u64;
         if blocks == 0 {
