@@ -2,7 +2,7 @@
 """What it is worth on a torus that lost units come to the primary as sums along a path of members.
 
 bench/spikes/rebuild_path.py [SHOAL]: a lab of 4x4 nodes with cables of LINK (50mbit), and a volume with code CODE (4+2) placed by
-hops. In each of TURNS (3) turns node 16 is killed, MIB (96) are written without it, and it is started again; what counts is the time
+hops. In each of TURNS (3) turns node 16 is killed, MIB (256) are written without it, and it is started again; what counts is the time
 from then until its groups have all their units, once with the topology known (paths) and once with it forgotten (gathered). Needs
 root.
 """
@@ -15,7 +15,7 @@ import sys
 import time
 
 LINK, CODE = os.environ.get("LINK", "50mbit"), os.environ.get("CODE", "4+2")
-MIB, TURNS = int(os.environ.get("MIB", "96")), int(os.environ.get("TURNS", "3"))
+MIB, TURNS = int(os.environ.get("MIB", "256")), int(os.environ.get("TURNS", "3"))
 NAME = "rebuildpath"
 NODE = "16"
 
@@ -56,10 +56,10 @@ def main() -> None:
                 wait("the brick is still in use", 60, lambda: out()[1])
                 at("1", "dd", "if=/dev/urandom", f"of={mount}/file", "bs=1M", f"count={MIB}", "conv=fsync")
                 if way == "path":
-                    subprocess.run([shoal, "lab", "shell", "--name", NAME, "1", shoal, "topology", "set", "--file", "-"],
+                    subprocess.run([shoal, "lab", "shell", "--name", NAME, "1", shoal, "topology", "set", "--file", "-", "--may-move"],
                                    input=text, text=True, check=True, capture_output=True)
                 else:
-                    at("1", shoal, "topology", "set", "none")
+                    at("1", shoal, "topology", "set", "none", "--may-move")
                 begun = time.monotonic()
                 lab("heal", "--name", NAME)
                 wait("the brick has not come back", 60, lambda: not out()[1])

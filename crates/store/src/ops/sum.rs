@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   primary ── SumUnits: A, B, C ──▶ A ── SumUnits: B, C ──▶ B ── SumUnits: C ──▶ C
-//!           ◀── fA·A + fB·B + fC·C ──  ◀── fB·B + fC·C ─────  ◀── fC·C ─────────
+//!           ◀── fA*A + fB*B + fC*C ──  ◀── fB*B + fC*C ─────  ◀── fC*C ─────────
 //! ```
 //!
 //! Only for rebuilds, and only where the network is known and the path crosses fewer links than gathering
