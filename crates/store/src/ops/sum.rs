@@ -92,14 +92,14 @@ impl Stripe<'_> {
             return Ok(None);
         }
         let Some((own, terms)) = self.terms(wanted) else { return Ok(None) };
-        let primary = self.server.primary.borrow().decided(self.id);
+        let (members, decided) = (terms.len(), self.server.primary.borrow().decided(self.id));
         let sum = SumUnits {
             group: self.id,
             key: self.key,
             offset: 0,
             len: len as u32,
             terms,
-            upto: primary,
+            upto: decided,
             decided: self.decided(),
         };
         let unit = async {
@@ -127,6 +127,7 @@ impl Stripe<'_> {
             coder.add(own.factor, &unit, &mut bytes);
         }
         hit(CodeProbe::UnitSummed);
+        tracing::debug!(key = %self.key, wanted, members, "a unit has come along a path");
         Ok(Some(bytes.freeze()))
     }
 
