@@ -299,7 +299,7 @@ impl Probe<'_> {
         }
         let pair = |(bytes, [plain, more]): (u64, &mut [Vec<u64>; 2])| {
             let turns = plain.len() as f64;
-            let [(plain, plain_noise), (more, more_noise)] = [plain, more].map(median);
+            let [(plain, plain_noise), (more, more_noise)] = [plain, more].map(|times| median(times));
             Pair { bytes, more_us: more - plain, noise_us: (plain_noise + more_noise) / turns.sqrt() }
         };
         Ok(sizes.into_iter().zip(&mut times).map(pair).collect())
@@ -316,7 +316,7 @@ impl Probe<'_> {
 }
 
 /// The median, and the median distance from it.
-fn median(times: &mut Vec<u64>) -> (f64, f64) {
+fn median(times: &mut [u64]) -> (f64, f64) {
     times.sort_unstable();
     let middle = times[times.len() / 2];
     let mut distances: Vec<u64> = times.iter().map(|time| time.abs_diff(middle)).collect();
