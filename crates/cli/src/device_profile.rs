@@ -3,6 +3,7 @@
 mod identity;
 mod knee;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -15,6 +16,8 @@ use crate::problem::problem;
 
 /// A brick has several requests under way even where one alone would do.
 const DEPTH_LEAST: u32 = 8;
+/// No device has a larger buffer, in bytes.
+const BUFFER_MAX: u64 = 64 << 20;
 /// The format of the file.
 const FORMAT: u64 = 1;
 
@@ -115,7 +118,15 @@ impl DeviceProfile {
             std::fs::create_dir_all(dir).with_context(|| format!("{} cannot be made", dir.display()))?;
         }
         let text = serde_json::to_string_pretty(&self.json())?;
-        std::fs::write(path, text + "\n").with_context(|| format!("{} cannot be written", path.display()))
+        // Whole or not at all, also if the machine stops now.
+        let new = path.with_extension("new");
+        let written = std::fs::File::create(&new).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            std::fs::rename(&new, path)
+        });
+        written.with_context(|| format!("{} cannot be written", path.display()))
     }
 
     /// Reads the file; [`None`] if there is none.
@@ -138,8 +149,12 @@ impl DeviceProfile {
         if value["format"].as_u64() != Some(FORMAT) {
             return None;
         }
-        let step =
-            |value: &Value| Some(Step { bytes: value["bytes"].as_u64()?, us: value["step_us"].as_f64()? });
+        let step = |value: &Value| {
+            Some(Step {
+                bytes: value["bytes"].as_u64().filter(|bytes| *bytes <= BUFFER_MAX)?,
+                us: value["step_us"].as_f64()?,
+            })
+        };
         let (writes, buffer) = (&value["writes"], &value["buffer"]);
         Some(DeviceProfile {
             device: DeviceIdentity::read(&value["device"])?,

@@ -182,7 +182,6 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             "--depth, --scheduler and --profile are for the queue of a direct disk, and this one is buffered";
         return Err(problem(what, "--io direct"));
     }
-    let profile = if args.io == Io::Direct { profile(args)? } else { None };
     let advertise = advertised(&args.advertise)?;
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
@@ -192,6 +191,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
     if args.format {
         format(args, &world, &key)?;
     }
+    let profile = if args.io == Io::Direct { profile(args)? } else { None };
     let path = args.disk().to_str().context("--disk must be UTF-8")?;
     let work = async {
         let disk = open_as(&world, path, args.io).await?;
@@ -224,31 +224,31 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
     daemon::run_until_stopped(&world, stop, work).unwrap_or(Ok(()))
 }
 
-/// What was measured of the disk. Where nobody names a profile, one of another device counts as none.
+/// What was measured of the disk. Where nobody names a profile, one that cannot be used counts as none: a brick that serves is worth
+/// more than its depth.
 fn profile(args: &BrickArgs) -> anyhow::Result<Option<DeviceProfile>> {
-    let place = args.profile.clone().unwrap_or_else(|| DeviceProfile::place_of(args.disk()));
-    let Some(profile) = DeviceProfile::read(&place)? else {
-        return match args.profile {
-            Some(_) => {
-                Err(problem(format!("{} is not there", place.display()), "`shoal brick probe` makes it"))
-            }
-            None => Ok(None),
-        };
+    let Some(place) = &args.profile else {
+        let place = DeviceProfile::place_of(args.disk());
+        return Ok(profile_of(args.disk(), &place).unwrap_or_else(|error| {
+            tracing::warn!("{error:#}: it is not used. `shoal brick probe` measures the disk");
+            None
+        }));
     };
-    let device = DeviceIdentity::of(args.disk())?;
-    if profile.device != device {
-        let what = format!(
-            "{} is the profile of another device: {}, and the disk is on {device}",
-            place.display(),
-            profile.device
-        );
-        if args.profile.is_some() {
-            return Err(problem(what, "`shoal brick probe` for this one"));
-        }
-        tracing::warn!("{what}: it is not used. `shoal brick probe` measures this one");
-        return Ok(None);
-    }
+    let missing = || problem(format!("{} is not there", place.display()), "`shoal brick probe` makes it");
+    profile_of(args.disk(), place)?.ok_or_else(missing).map(Some)
+}
+
+fn profile_of(disk: &Path, place: &Path) -> anyhow::Result<Option<DeviceProfile>> {
+    let Some(profile) = DeviceProfile::read(place)? else { return Ok(None) };
+    let device = DeviceIdentity::of(disk)?;
     let (place, depth) = (place.display(), profile.depth());
+    if profile.device != device {
+        let other = &profile.device;
+        return Err(problem(
+            format!("{place} is the profile of another device: {other}, and the disk is on {device}"),
+            "`shoal brick probe` for this one",
+        ));
+    }
     tracing::info!("{place}: the disk has {depth} requests at a time, unless --depth says otherwise");
     Ok(Some(profile))
 }

@@ -141,6 +141,13 @@ fn a_brick_goes_by_what_was_measured_of_its_device() {
     assert_eq!(left, ["brick.profile.json"]);
 
     let device = Loop::new(&fixture, "disk", 256 << 20);
+    let full = Loop::new(&fixture, "full", 128 << 20);
+    OpenOptions::new()
+        .write(true)
+        .open(&full.device)
+        .and_then(|file| file.write_all_at(b"x", 1 << 16))
+        .expect("a byte");
+    fixture.shoal(&["brick", "probe", "--erase", &full.device]).refused(&["is not empty"]);
     let profile = fixture.path("disk.json");
     let probe = [&device.device[..], "--profile", text(&profile)];
     fixture.shoal(&["brick", "probe", text(&dir), "--erase"]).refused(&["--erase is for a block device"]);

@@ -87,7 +87,10 @@ impl Session {
         let (file, fresh) = self.mount.files.get_file(inode);
         let mut entered = Entered { files: &self.mount.files, file: Some(file.clone()) };
         let opening = Opening::begin(&self.modes.state);
-        let quiet = file.lock().quiet();
+        let (quiet, was_alone) = {
+            let state = file.lock();
+            (state.quiet(), state.mode() == Mode::Alone)
+        };
         let (volume, now) = (self.link.routes.volume, self.link.world.wall());
         // If this mount has bytes of the file, it must drop them together with the service's truncation, below.
         let at_once = truncate && fresh;
@@ -96,7 +99,7 @@ impl Session {
         // Before anything else: if the service restarts now, it must be told of this open too.
         file.lock().count_open(write);
         let left = opening.left(&attr, mode);
-        let attr = match self.yield_to(&file, attr, left).await {
+        let attr = match self.yield_to(&file, attr, left, was_alone).await {
             Ok(attr) => self.link.learn_tier_of(attr.object).await.map(|()| attr),
             Err(error) => Err(error),
         };
@@ -125,17 +128,30 @@ impl Session {
 
     /// Before a mode that lets other clients in: makes stable what was written in mode Alone. The recall for this
     /// change may not have arrived yet. Returns the attributes after that.
-    async fn yield_to(&self, file: &Arc<OpenFile>, attr: Attr, mode: Mode) -> Result<Attr, ClientError> {
-        {
+    ///
+    /// `was_alone`: the file was in mode Alone when the service was asked. If it is not any more, its last close was reported
+    /// meanwhile, and the answer may be older than what that has told.
+    async fn yield_to(
+        &self,
+        file: &Arc<OpenFile>,
+        attr: Attr,
+        mode: Mode,
+        was_alone: bool,
+    ) -> Result<Attr, ClientError> {
+        let must_flush = {
             let mut state = file.lock();
-            if state.mode() != Mode::Alone || mode == Mode::Alone {
+            let is_alone = state.mode() == Mode::Alone;
+            if is_alone == was_alone && (!is_alone || mode == Mode::Alone) {
                 return Ok(attr);
             }
-            state.yielding = true;
+            state.yielding = is_alone && mode != Mode::Alone;
+            state.yielding
+        };
+        if must_flush {
+            self.modes.flush_for_recall(file).await;
+            self.modes.adopt_mode(file, mode, None).await;
+            file.lock().yielding = false;
         }
-        self.modes.flush_for_recall(file).await;
-        self.modes.adopt_mode(file, mode, None).await;
-        file.lock().yielding = false;
         let AttrReply { attr } =
             self.link.ask(&GetAttr { volume: self.link.routes.volume, inode: file.inode }).await?;
         Ok(attr)

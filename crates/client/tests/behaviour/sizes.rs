@@ -170,3 +170,29 @@ fn a_file_that_is_opened_while_its_close_is_told_is_taken_as_it_is_then() {
         assert_eq!(cluster.known().stable(b"f"), pattern(LEN, 2));
     });
 }
+
+/// The answer to an open comes after the close of the last handle has been told, with more bytes than the answer knows of.
+#[test]
+fn an_answer_that_is_older_than_the_last_close_is_not_believed() {
+    let cluster = Cluster::new(40, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, 0, &pattern(LEN, 1)).await.unwrap();
+        session.fsync(opened.handle).await.unwrap();
+        cluster.known().opened_us = 2_000_000;
+        let closed = async {
+            world.sleep(100_000).await;
+            session.write(opened.handle, FAR as u64, &pattern(LEN, 2)).await.unwrap();
+            session.release(opened.handle).await.unwrap();
+            world.sleep(1_500_000).await;
+            assert_eq!(cluster.known().stable(b"f").len(), FAR + LEN, "all of it has been told");
+        };
+        let (again, ()) = join(session.open(opened.attr.inode, true, false), closed).await;
+        let again = again.unwrap();
+        assert_eq!(again.attr.size, (FAR + LEN) as u64);
+        let read = session.read(again.handle, FAR as u64, LEN).await.unwrap();
+        assert_eq!(read.to_vec(), pattern(LEN, 2));
+    });
+}

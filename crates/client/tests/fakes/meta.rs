@@ -101,7 +101,10 @@ async fn answer(known: Shared, world: World, call: Call) -> Result<Answer, Refus
         Open::KIND => {
             let delay = known.borrow().open_us;
             world.sleep(delay).await;
-            reply(open(&known, &world, &call.parse()?).await)
+            let opened = open(&known, &world, &call.parse()?).await;
+            let delay = known.borrow().opened_us;
+            world.sleep(delay).await;
+            reply(opened)
         }
         _ => Err(Refusal::Unsupported),
     }

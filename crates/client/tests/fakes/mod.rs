@@ -84,6 +84,8 @@ pub struct Known {
     pub setattr_us: u64,
     /// How long the service takes before it looks at an open, in microseconds.
     pub open_us: u64,
+    /// How long its answer is on its way.
+    pub opened_us: u64,
     pub mute: BTreeSet<BrickId>,
     /// Bricks that stage nothing.
     pub unwilling: BTreeSet<BrickId>,
@@ -187,6 +189,7 @@ impl Cluster {
             slow_device: BTreeMap::new(),
             setattr_us: 0,
             open_us: 0,
+            opened_us: 0,
             mute: BTreeSet::new(),
             writing: BTreeMap::new(),
             writing_max: 0,

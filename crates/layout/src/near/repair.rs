@@ -43,9 +43,11 @@ pub fn repair_path(
         (at, hops) = (node, hops + distance);
         path.push(slot);
     }
-    let is_switch = members.iter().all(|&(_, a)| {
-        members.iter().all(|&(_, b)| a == b || topology.hops(a, b) == topology.hops(a, primary))
-    });
+    // Members on one node are no hop apart, on any network.
+    let apart = |a: NodeId, b: NodeId| topology.hops(a, b).filter(|hops| *hops > 0);
+    let nodes = || members.iter().map(|(_, node)| *node).chain([primary]);
+    let distances = nodes().flat_map(|a| nodes().filter_map(move |b| apart(a, b)));
+    let is_switch = distances.clone().min() == distances.max();
     let gathered: u32 = gathered[..count].iter().sum();
     (!is_switch && hops * 100 <= gathered * LENGTH_PERCENT).then_some(path)
 }
@@ -79,5 +81,10 @@ mod tests {
     fn on_one_switch_units_are_gathered() {
         let flat: Topology = "flat\nnode 1\nnode 2\nnode 3\nnode 4".parse().expect("sound");
         assert_eq!(repair_path(&flat, NodeId(1), &members(&[2, 3, 4]), 3, 0), None);
+        assert_eq!(
+            repair_path(&flat, NodeId(1), &members(&[2, 1, 4, 3]), 3, 0),
+            None,
+            "one beside the primary"
+        );
     }
 }

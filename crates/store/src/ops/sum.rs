@@ -25,7 +25,7 @@ use super::stripe::{READ_TIMEOUT_US, Stripe};
 use crate::server::Server;
 
 /// After a path has failed, units are gathered for so long, in microseconds.
-const GATHER_US: u64 = 10_000_000;
+const GATHER_US: u64 = 60_000_000;
 
 impl Server {
     /// The sum of the terms: this brick's unit, and what the slots behind it add up.
@@ -75,7 +75,11 @@ impl Server {
             let brick = slot.ok_or(Refusal::NotServing)?.brick;
             map.brick(brick).ok_or(Refusal::Unknown)?.address.clone()
         };
-        match self.peers.call_within(READ_TIMEOUT_US, &address, epoch, &sum, Buf::empty()).await {
+        // The fewer are behind, the sooner: so the one before a member that hangs gives up first, and the others hear of it. The
+        // primary gives up early enough to gather in time.
+        let terms = sum.terms.len() as u64;
+        let within = READ_TIMEOUT_US / 2 * terms / (terms + 1);
+        match self.peers.call_within(within, &address, epoch, &sum, Buf::empty()).await {
             Ok((_, payload)) if payload.len() <= sum.len as usize => Ok(payload),
             Ok(_) => Err(Refusal::Corrupt),
             Err(CallError::Refused(refusal)) => Err(refusal),

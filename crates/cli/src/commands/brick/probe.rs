@@ -45,9 +45,11 @@ Takes about 20 seconds: latency, random requests of 4 KiB with 1 to 256 at a tim
 32 KiB to 4 MiB, whose times step where the device's buffer ends (paper 003). A brick takes from it how many requests the
 device has at a time (--depth), and the size around which the slq policies order (--scheduler).
 
-PATH is a file or a directory: a file of --size is made there, measured and removed; reads and writes are measured.
+PATH is a file, also one that is not there yet, or a directory: a file of --size is made beside or in it, measured and removed;
+reads and writes are measured. A directory's profile is for a brick called `brick` in it, unless --profile is given.
 PATH is a block device: only reads are measured, and nothing is changed. A new SSD answers reads of what was never
-written without asking its flash: --erase writes --size at its beginning first, and measures writes too. What is there is lost.
+written without asking its flash: --erase writes --size at its beginning first, and measures writes too. It refuses a device
+that is not empty.
 
 Examples:
   shoal brick probe /srv/brick4                  beside a brick that is a file
@@ -72,7 +74,14 @@ pub(super) fn run(args: &ProbeArgs, output: &Output) -> anyhow::Result<()> {
     if args.size.0 < SIZE_MIN {
         return Err(problem(format!("--size {} is too little to measure", args.size), "64M or more"));
     }
-    let meta = std::fs::metadata(path).with_context(|| format!("{} cannot be measured", path.display()))?;
+    // A brick's file may not be there yet.
+    let there = match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        _ if path.exists() => path,
+        Some(parent) => parent,
+        None => Path::new("."),
+    };
+    let meta = std::fs::metadata(there).with_context(|| format!("{} cannot be measured", path.display()))?;
+    let is_dir = meta.is_dir() && there == path;
     let is_device = std::os::unix::fs::FileTypeExt::is_block_device(&meta.file_type());
     if args.erase && !is_device {
         return Err(problem(
@@ -80,14 +89,14 @@ pub(super) fn run(args: &ProbeArgs, output: &Output) -> anyhow::Result<()> {
             "leave it out: a file of its own is measured",
         ));
     }
-    let device = DeviceIdentity::of(path)?;
+    let device = DeviceIdentity::of(there)?;
     let world = real_world()?;
     let target = Target { world: &world, size: args.size.0 };
     let bar = output.spinner("measuring");
     let profile = world.block_on(async {
         let (disk, may_write) = match is_device {
             true => (target.open_device(path, args.erase).await?, args.erase),
-            false => (target.make_file(path, meta.is_dir()).await?, true),
+            false => (target.make_file(path, is_dir).await?, true),
         };
         let bytes = if is_device && !args.erase { disk.len() } else { disk.len().min(args.size.0) };
         let probe = Probe { world: &world, disk, bytes: bytes / BLOCK as u64 * BLOCK as u64, bar: &bar };
@@ -95,13 +104,13 @@ pub(super) fn run(args: &ProbeArgs, output: &Output) -> anyhow::Result<()> {
     });
     bar.finish_and_clear();
     let profile = profile?;
-    let place = args.profile.clone().unwrap_or_else(|| match meta.is_dir() {
+    let place = args.profile.clone().unwrap_or_else(|| match is_dir {
         true => DeviceProfile::place_of(&path.join("brick")),
         false => DeviceProfile::place_of(path),
     });
-    profile.write(&place)?;
+    let written = profile.write(&place);
     output.answer(&profile.json(), || words(&profile, &place));
-    Ok(())
+    written
 }
 
 /// What is measured.
@@ -120,6 +129,14 @@ impl Target<'_> {
                 "leave --erase out; or wipe its first MiB, if what is there may be lost",
             ));
         }
+        if erase && disk.read(0, LARGE.0).await?.iter().any(|byte| *byte != 0) {
+            return Err(problem(
+                format!("{text} is not empty: there is something in its first MiB"),
+                format!(
+                    "leave --erase out; or `wipefs -a {text}` and zeros over its first MiB, if all of it may be lost"
+                ),
+            ));
+        }
         if disk.len() < SIZE_MIN {
             return Err(problem(
                 format!("{text} has only {} bytes", disk.len()),
@@ -129,9 +146,10 @@ impl Target<'_> {
         Ok(disk)
     }
 
-    /// A file that is gone when it is closed, however this process ends.
+    /// A file that has no name any more, so it is gone when this process ends.
     async fn make_file(&self, path: &Path, is_dir: bool) -> anyhow::Result<Disk> {
-        let dir = if is_dir { path } else { path.parent().context("the file has no directory")? };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let dir = if is_dir { path } else { parent.unwrap_or(Path::new(".")) };
         let free = nix::sys::statvfs::statvfs(dir).with_context(|| format!("{}", dir.display()))?;
         let free = free.blocks_available() as u64 * free.fragment_size() as u64;
         if free < self.size + self.size / 8 {
