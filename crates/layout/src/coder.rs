@@ -202,7 +202,11 @@ impl Coder {
         if sources.len() != self.code().k() {
             return Err(DecodeError::TooFewSources { code: self.code(), sources: sources.len() });
         }
-        Ok(matrix::decode_rows(self.code(), sources, &[wanted]))
+        let mut sorted = sources.to_vec();
+        sorted.sort_unstable();
+        let product = self.decode_product(&sorted, &[wanted]);
+        let factor = |unit: &usize| sorted.iter().position(|other| other == unit).map(|at| product.rows[at]);
+        Ok(sources.iter().filter_map(factor).collect())
     }
 
     /// Adds `factor` times `source` to the beginning of `sum`.

@@ -1,6 +1,7 @@
 //! `shoal brick`: the server of one brick, in the foreground, and commands about bricks.
 
 mod bench;
+mod load;
 mod probe;
 mod replace;
 mod tune;

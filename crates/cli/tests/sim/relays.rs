@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use types::messages::Done;
-use types::messages::brick::{Relay, Stage};
+use types::messages::brick::{Relay, Stage, SumUnits};
 use types::wire::{self, Record};
 use types::{Buf, BufMut};
 use world::sim::{Passing, Tampering};
@@ -91,6 +91,10 @@ impl Relays {
             let is_victim = is_relay && self.victim.borrow().as_deref() == Some(to);
             return is_victim.then(|| Tampering::Kill(self.prng.below(DEATH_POLLS)));
         }
+        let is_sum = kind == SumUnits::KIND && !flags.is_reply();
+        if is_sum && fault == RelayFault::Stalls && self.prng.coin() {
+            return Some(self.late());
+        }
         // The bytes of an announced request come later.
         let is_whole = !flags.is_announced() && !frame.payload.is_empty();
         if !is_whole || !(is_relay || is_sent_on) || self.prng.coin() {
@@ -102,12 +106,14 @@ impl Relays {
             }
             RelayFault::OtherSums if is_sent_on => self.with_other_sums(kind, &frame.record),
             RelayFault::SaysDone => Some(Tampering::answer(frame, &Done {})),
-            RelayFault::Stalls => {
-                let (least, most) = STALL_US;
-                Some(Tampering::Late(least + self.prng.below(most - least)))
-            }
+            RelayFault::Stalls => Some(self.late()),
             RelayFault::OtherBytes | RelayFault::OtherSums | RelayFault::Dies => None,
         }
+    }
+
+    fn late(&self) -> Tampering {
+        let (least, most) = STALL_US;
+        Tampering::Late(least + self.prng.below(most - least))
     }
 
     fn with_a_flip(&self, payload: &Buf) -> Buf {

@@ -46,8 +46,9 @@ pub fn repair_path(
     // Members on one node are no hop apart, on any network.
     let apart = |a: NodeId, b: NodeId| topology.hops(a, b).filter(|hops| *hops > 0);
     let nodes = || members.iter().map(|(_, node)| *node).chain([primary]);
-    let distances = nodes().flat_map(|a| nodes().filter_map(move |b| apart(a, b)));
-    let is_switch = distances.clone().min() == distances.max();
+    let mut distances = nodes().flat_map(|a| nodes().filter_map(move |b| apart(a, b)));
+    let first = distances.next();
+    let is_switch = distances.all(|distance| Some(distance) == first);
     let gathered: u32 = gathered[..count].iter().sum();
     (!is_switch && hops * 100 <= gathered * LENGTH_PERCENT).then_some(path)
 }

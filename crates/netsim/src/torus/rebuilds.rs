@@ -65,16 +65,19 @@ pub(crate) fn rebuild(
     }
     let mut planner = Planner::new(network, code, None);
     let result = match route {
-        RebuildRoute::Path if path_to_primary(network, code, group, &live, turn).is_some() => {
-            let primary = group[acting_primary(code, &live)?];
-            let path = path_to_primary(network, code, group, &live, turn)?;
-            let came = pipeline(&mut planner, primary, &path);
-            let result = add(&mut planner, primary, &[came]);
-            planner.unit(Place::Node(primary), Place::Node(target), &[result])
-        }
         RebuildRoute::Primary | RebuildRoute::Path => {
             let primary = group[acting_primary(code, &live)?];
-            let result = star(&mut planner, primary, &nearest(network, primary, nodes, code.k(), turn));
+            let path = match route {
+                RebuildRoute::Path => path_to_primary(network, code, group, &live, turn),
+                _ => None,
+            };
+            let result = match path {
+                Some(path) => {
+                    let came = pipeline(&mut planner, primary, &path);
+                    add(&mut planner, primary, &[came])
+                }
+                None => star(&mut planner, primary, &nearest(network, primary, nodes, code.k(), turn)),
+            };
             planner.unit(Place::Node(primary), Place::Node(target), &[result])
         }
         RebuildRoute::Star => star(&mut planner, target, &nearest(network, target, nodes, code.k(), turn)),

@@ -17,7 +17,7 @@ use types::checksum::crc_blocks;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::Done;
 use types::messages::brick::{Relay, RelayMember, Stage};
-use types::{BrickId, Buf, BufMut, Code, Epoch, Geometry, Refusal};
+use types::{BrickId, Buf, BufMut, Code, Epoch, Geometry, GroupId, Refusal};
 
 use crate::server::Server;
 
@@ -32,7 +32,8 @@ impl Server {
         let geometry = self.tier(relay.group)?.geometry;
         let subtree = Subtree::new(&relay, geometry, &payload)?;
         self.check_served(relay.group, epoch)?;
-        let bricks = self.bricks_of_tree(&relay, epoch)?;
+        let slots = relay.members.iter().map(|member| member.slot);
+        let bricks = self.bricks_of_slots(relay.group, epoch, slots)?;
         if bricks[0] != self.options.brick {
             return Err(Refusal::Malformed);
         }
@@ -49,15 +50,20 @@ impl Server {
         Ok(Done {})
     }
 
-    /// The bricks of a tree's members.
-    fn bricks_of_tree(&self, relay: &Relay, epoch: Epoch) -> Result<Vec<BrickId>, Refusal> {
+    /// The bricks of slots of a group, in this epoch.
+    pub(super) fn bricks_of_slots(
+        &self,
+        group: GroupId,
+        epoch: Epoch,
+        slots: impl Iterator<Item = u8>,
+    ) -> Result<Vec<BrickId>, Refusal> {
         let map = self.map.borrow();
-        let (_, config) = map.group(relay.group).ok_or(Refusal::NotServing)?;
+        let (_, config) = map.group(group).ok_or(Refusal::NotServing)?;
         if config.epoch != epoch {
             return Err(Refusal::StaleEpoch);
         }
-        let brick = |member: &RelayMember| config.slots.get(usize::from(member.slot)).map(|slot| slot.brick);
-        relay.members.iter().map(brick).collect::<Option<_>>().ok_or(Refusal::Malformed)
+        let brick = |slot: u8| config.slots.get(usize::from(slot)).map(|slot| slot.brick);
+        slots.map(brick).collect::<Option<_>>().ok_or(Refusal::Malformed)
     }
 
     /// The unit of each member: as they came, or computed from the data units.

@@ -6,8 +6,8 @@
 //!           ◀── fA*A + fB*B + fC*C ──  ◀── fB*B + fC*C ─────  ◀── fC*C ─────────
 //! ```
 //!
-//! Only for rebuilds, and only where the network is known and the path crosses fewer links than gathering
-//! ([`layout::repair_path`]). Nothing is kept on the way. If anything fails, the primary gathers.
+//! Only for rebuilds, and only where the network is known, is no switch, and the path is not clearly longer than the ways to the
+//! primary ([`layout::repair_path`]). Nothing is kept on the way. If anything fails, the primary gathers.
 //!
 //! # Invariants
 //! - Each term is the base with the identity that the parity was made with, compared with its checksums where it is read.
@@ -16,7 +16,6 @@
 use futures_util::future::join;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick::{GroupDecision, SumTerm, SumUnits, UnitSum};
-use types::messages::cluster::SlotState;
 use types::{Buf, BufMut, Epoch, Refusal};
 use world::CallError;
 
@@ -65,16 +64,8 @@ impl Server {
     /// Asks the first of the terms for the sum of all; no terms are nothing.
     async fn sum_of(&self, epoch: Epoch, sum: SumUnits) -> Result<Buf, Refusal> {
         let Some(first) = sum.terms.first() else { return Ok(Buf::empty()) };
-        let address = {
-            let map = self.map.borrow();
-            let (_, config) = map
-                .group(sum.group)
-                .filter(|(_, config)| config.epoch == epoch)
-                .ok_or(Refusal::NotServing)?;
-            let slot = config.slots.get(usize::from(first.slot)).filter(|slot| slot.state == SlotState::Live);
-            let brick = slot.ok_or(Refusal::NotServing)?.brick;
-            map.brick(brick).ok_or(Refusal::Unknown)?.address.clone()
-        };
+        let bricks = self.bricks_of_slots(sum.group, epoch, std::iter::once(first.slot))?;
+        let address = self.address_of(bricks[0]).ok_or(Refusal::Unknown)?;
         // The fewer are behind, the sooner: so the one before a member that hangs gives up first, and the others hear of it. The
         // primary gives up early enough to gather in time.
         let terms = sum.terms.len() as u64;

@@ -2,16 +2,15 @@
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use clap::Args;
-use futures_util::future::join_all;
 use pace::device::PolicyName;
 use serde_json::json;
 use types::limits::BLOCK;
 use world::direct::{DEPTH, DEPTH_MAX, DirectOptions};
 use world::{DiskMode, World};
 
+use super::load::keep_busy;
 use super::{explain_open, policy};
 use crate::output::Output;
 use crate::problem::problem;
@@ -72,24 +71,15 @@ fn measure(args: &BenchArgs) -> anyhow::Result<f64> {
         let disk = opened.map_err(|error| explain_open(&path, &error))?;
         let options =
             DirectOptions { cache_bytes: 0, depth: args.depth, policy: args.scheduler, priority: None };
-        let (disk, done) = (disk.behind_queue(options), Rc::new(Cell::new(0_u64)));
+        let (disk, done) = (disk.behind_queue(options), Cell::new(0_u64));
         let blocks = disk.len() / BLOCK as u64;
         if blocks == 0 {
             return Err(problem(format!("{path} has less than a block of 4 KiB"), "a larger one"));
         }
         let begun = world.now();
+        let read = || async { disk.read(world.random() % blocks * BLOCK as u64, BLOCK).await.map(drop) };
         let until = begun + (args.seconds * 1e6) as u64;
-        let readers = (0..args.depth).map(|_| {
-            let (world, disk, done) = (world.clone(), disk.clone(), done.clone());
-            async move {
-                while world.now() < until {
-                    disk.read(world.random() % blocks * BLOCK as u64, BLOCK).await?;
-                    done.set(done.get() + 1);
-                }
-                Ok::<(), std::io::Error>(())
-            }
-        });
-        join_all(readers).await.into_iter().collect::<std::io::Result<Vec<()>>>()?;
+        keep_busy(&world, args.depth, until, read, |_| done.set(done.get() + 1)).await?;
         Ok(done.get() as f64 * 1e6 / (world.now() - begun).max(1) as f64)
     })
 }

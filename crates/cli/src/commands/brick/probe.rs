@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use anyhow::Context;
 use clap::Args;
@@ -15,6 +14,7 @@ use types::{Buf, BufMut};
 use world::{Disk, DiskMode, World};
 
 use super::explain_open;
+use super::load::keep_busy;
 use crate::device_profile::{DeviceIdentity, DeviceProfile, DirectionProfile, Pair, find_step};
 use crate::output::{Output, table};
 use crate::problem::problem;
@@ -158,13 +158,17 @@ impl Target<'_> {
                 "a smaller --size",
             ));
         }
-        let file = dir.join(format!(".shoal-probe-{}", std::process::id()));
+        let file = dir.join(format!(".shoal-probe-{:016x}", self.world.random()));
         let text = file.to_str().context("the path must be UTF-8")?;
-        let made = self.world.create_disk(text, self.size / BLOCK as u64 * BLOCK as u64).await;
-        drop(made.with_context(|| format!("{text} cannot be made"))?);
-        let opened = self.open(text).await;
-        std::fs::remove_file(&file).with_context(|| format!("{text} cannot be removed"))?;
-        opened
+        let made = self.world.create_disk(text, self.size / BLOCK as u64 * BLOCK as u64).await.map(drop);
+        let opened = match made {
+            Ok(()) => self.open(text).await,
+            Err(error) => Err(error).with_context(|| format!("{text} cannot be made")),
+        };
+        match std::fs::remove_file(&file) {
+            Err(error) if opened.is_ok() => Err(error).with_context(|| format!("{text} cannot be removed")),
+            _ => opened,
+        }
     }
 
     async fn open(&self, path: &str) -> anyhow::Result<Disk> {
@@ -230,23 +234,15 @@ impl Probe<'_> {
     /// Random requests of 4 KiB, so many at a time. How long each has taken, in microseconds.
     async fn random(&self, direction: Direction, depth: u32, for_us: u64) -> io::Result<Vec<u32>> {
         let (until, blocks) = (self.world.now() + for_us, self.bytes / BLOCK as u64);
-        let times = RefCell::new(Vec::new());
-        let block = self.noise(BLOCK);
-        let one = |_| async {
-            loop {
-                let begun = self.world.now();
-                if begun >= until {
-                    return Ok(());
-                }
-                let offset = self.world.random() % blocks * BLOCK as u64;
-                match direction {
-                    Direction::Read => drop(self.disk.read(offset, BLOCK).await?),
-                    Direction::Write => self.disk.write(offset, vec![block.clone()]).await?,
-                }
-                times.borrow_mut().push((self.world.now() - begun) as u32);
+        let (times, block) = (RefCell::new(Vec::new()), self.noise(BLOCK));
+        let request = || async {
+            let offset = self.world.random() % blocks * BLOCK as u64;
+            match direction {
+                Direction::Read => self.disk.read(offset, BLOCK).await.map(drop),
+                Direction::Write => self.disk.write(offset, vec![block.clone()]).await,
             }
         };
-        join_all((0..depth).map(one)).await.into_iter().collect::<io::Result<Vec<()>>>()?;
+        keep_busy(self.world, depth, until, request, |us| times.borrow_mut().push(us as u32)).await?;
         Ok(times.into_inner())
     }
 
@@ -279,7 +275,7 @@ impl Probe<'_> {
         until: u64,
         piece: impl Fn(u64, usize) -> F,
     ) -> io::Result<u64> {
-        let (next, done) = (Rc::new(Cell::new(0u64)), Cell::new(0u64));
+        let (next, done) = (Cell::new(0u64), Cell::new(0u64));
         let one = |_| async {
             while next.get() < self.bytes && self.world.now() < until {
                 let offset = next.get();

@@ -13,7 +13,7 @@ use crate::problem::problem;
 /// Runs of the model for each run of the lab, by other seeds: a timeout more or less is chance.
 const SEEDS: u64 = 5;
 /// The model agrees if its mean differs by no more.
-const NEAR: f64 = 0.10;
+pub(super) const NEAR: f64 = 0.10;
 
 /// A run of the lab.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Compared {
     }
 
     fn is_near(&self) -> bool {
-        (self.ratio() - 1.0).abs() <= NEAR
+        is_near(self.ratio())
     }
 
     fn has_window(&self) -> bool {
@@ -49,10 +49,19 @@ impl Compared {
     }
 }
 
-pub(super) fn run(file: &Path, output: &Output) -> anyhow::Result<()> {
+/// Whether the model is near the lab: `ratio` is the one over the other.
+pub(super) fn is_near(ratio: f64) -> bool {
+    (ratio - 1.0).abs() <= NEAR
+}
+
+/// A document that `shoal paper` has written.
+pub(super) fn document(file: &Path) -> anyhow::Result<Value> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let document: Value =
-        serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))
+}
+
+pub(super) fn run(file: &Path, output: &Output) -> anyhow::Result<()> {
+    let document = document(file)?;
     let points = points(&document).filter(|points| !points.is_empty());
     let points = points.ok_or_else(|| {
         let what = format!("{} has no reads of paper 004", file.display());

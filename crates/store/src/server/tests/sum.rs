@@ -113,7 +113,7 @@ fn sums_that_make_no_sense_are_refused() {
                 "{slots:?} {len}"
             );
         }
-        assert_eq!(ask(epoch, sum(terms(&[0, 9]), unit)).await, refused(Refusal::NotServing));
+        assert_eq!(ask(epoch, sum(terms(&[0, 9]), unit)).await, refused(Refusal::Malformed));
         assert_eq!(ask(Epoch(0), sum(terms(&[0]), unit)).await, refused(Refusal::StaleEpoch));
         let other = vec![SumTerm { slot: 1, identity, factor: 1 }];
         assert!(ask(epoch, sum(other, unit)).await.is_err(), "another slot's unit");

@@ -11,6 +11,7 @@ use netsim::torus::{Done, Job, Lane, ReadRoute, Work, WriteRoute};
 use serde_json::{Value, json};
 use types::Code;
 
+use super::super::against::{NEAR, document, is_near};
 use super::super::net::refused;
 use super::places::{ClientAt, Volume};
 use crate::output::Output;
@@ -18,8 +19,6 @@ use crate::problem::problem;
 
 /// Runs of the model for each run of the lab: files have other groups.
 const SEEDS: u64 = 10;
-/// The model agrees if it differs by no more.
-const NEAR: f64 = 0.10;
 /// Share of their time above which the cores may have been the limit, as paper 002 has it.
 const BUSY: f64 = 0.85;
 /// What computes is no limit there: a core encodes some times as much.
@@ -107,10 +106,6 @@ struct Counted {
     exact: Cost,
 }
 
-fn is_near(ratio: f64) -> bool {
-    (ratio - 1.0).abs() <= NEAR
-}
-
 impl Cost {
     fn read(value: &Value) -> Option<Cost> {
         let number = |name: &str| value[name].as_f64().filter(|number| *number > 0.0);
@@ -167,10 +162,7 @@ impl Counted {
 }
 
 pub(super) fn run(file: &Path, output: &Output) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let document: Value =
-        serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))?;
-    let document = read(&document).filter(|document| !document.points.is_empty());
+    let document = read(&document(file)?).filter(|document| !document.points.is_empty());
     let document = document.ok_or_else(|| {
         let what = format!("{} has no runs of paper 002", file.display());
         problem(what, "docs/papers/002.json, which `shoal paper 002` writes")
