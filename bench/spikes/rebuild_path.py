@@ -2,7 +2,7 @@
 """What it is worth on a torus that lost units come to the primary as sums along a path of members.
 
 bench/spikes/rebuild_path.py [SHOAL]: a lab of 4x4 nodes with cables of LINK (50mbit), and a volume with code CODE (4+2) placed by
-hops. In each of TURNS (3) turns node 16 is killed, MIB (256) are written without it, and it is started again; what counts is the time
+hops. In each of TURNS (3) turns node 16 is killed, MIB (256) are written without it in files of 4 MiB, and it is started again; what counts is the time
 from then until its groups have all their units, once with the topology known (paths) and once with it forgotten (gathered). Needs
 root.
 """
@@ -18,6 +18,8 @@ LINK, CODE = os.environ.get("LINK", "50mbit"), os.environ.get("CODE", "4+2")
 MIB, TURNS = int(os.environ.get("MIB", "256")), int(os.environ.get("TURNS", "3"))
 NAME = "rebuildpath"
 NODE = "16"
+# MiB of a file: some stripes.
+FILE = 4
 
 
 def main() -> None:
@@ -51,10 +53,12 @@ def main() -> None:
         mount = at("1", "pwd").strip()
         for turn in range(TURNS):
             for way in ("path", "gathered") if turn % 2 == 0 else ("gathered", "path"):
-                at("1", "sh", "-c", f"rm -f {mount}/file; sync -f {mount}")
+                at("1", "sh", "-c", f"rm -f {mount}/file*; sync -f {mount}")
                 lab("kill", "--name", NAME, NODE)
                 wait("the brick is still in use", 60, lambda: out()[1])
-                at("1", "dd", "if=/dev/urandom", f"of={mount}/file", "bs=1M", f"count={MIB}", "conv=fsync")
+                # A file's first 64 stripes are in one group: many files are in many.
+                at("1", "sh", "-c", f"for i in $(seq {MIB // FILE}); do dd if=/dev/urandom of={mount}/file$i bs={FILE}M count=1 "
+                   f"2>/dev/null || exit 1; done; sync -f {mount}")
                 if way == "path":
                     subprocess.run([shoal, "lab", "shell", "--name", NAME, "1", shoal, "topology", "set", "--file", "-", "--may-move"],
                                    input=text, text=True, check=True, capture_output=True)
