@@ -246,13 +246,14 @@ mod tests {
             "random     anywhere        primary",
             "near       at the primary  relay",
             "gathered",
+            "path",
             "pipeline",
             "row",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         let document = found.document(&model);
-        for (table, rows) in [("writes", 12), ("reads", 8), ("failures", 8), ("rebuilds", 16)] {
+        for (table, rows) in [("writes", 12), ("reads", 8), ("failures", 8), ("rebuilds", 20)] {
             assert_eq!(document[table].as_array().map(Vec::len), Some(rows), "{table}");
         }
         assert!(document["writes"][0]["mb_per_s"].as_f64().is_some_and(|rate| rate > 1.0));
