@@ -63,6 +63,9 @@ pub enum MetaError {
         /// The version of its values.
         found: u8,
     },
+    /// The server was new and had not got the whole store yet.
+    #[error("the metadata store is only a part of another server's")]
+    Incomplete,
     /// There is a cluster already.
     #[error("the metadata store holds a cluster already")]
     Exists,

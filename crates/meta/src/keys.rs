@@ -16,6 +16,7 @@
 //! | `0c` | members | the metadata servers that vote; absent while there was never more than one |
 //! | `0d` | u64 | the term of the last record's leader |
 //! | `0e` | nothing | a new server that has nothing yet |
+//! | `0f` | bricks | those that a restored cluster does not wait for; absent once it knows all groups |
 //! | `10` volume:4 inode:8 | [`Inode`](crate::records::Inode) | an inode |
 //! | `11` volume:4 parent:8 name | [`Entry`](crate::records::Entry) | a name in a directory |
 //! | `12` volume:4 parent:8 cookie:8 | [`Listed`](crate::records::Listed) | the same name, in the order of listing |
@@ -52,6 +53,7 @@ enum Kind {
     Members = 0x0c,
     Term = 0x0d,
     Incomplete = 0x0e,
+    LostBricks = 0x0f,
     Inode = 0x10,
     Entry = 0x11,
     Listed = 0x12,
@@ -63,6 +65,59 @@ enum Kind {
     AllChanged = 0x18,
     Placement = 0x19,
     NearWriter = 0x1a,
+}
+
+/// What becomes of a key when a store is restored.
+pub(crate) enum Restore {
+    Cluster,
+    MapVersion,
+    Ids,
+    Volumes,
+    Brick,
+    Volume,
+    Members,
+    Inode,
+    /// It stays as it is.
+    Keep,
+    /// It belongs to the store that is gone.
+    Forget,
+}
+
+impl Restore {
+    /// `None` for a key that this build does not know.
+    pub(crate) fn of(key: &[u8]) -> Option<Restore> {
+        const KEPT: [Kind; 12] = [
+            Kind::BrickClass,
+            Kind::Topology,
+            Kind::Entry,
+            Kind::Listed,
+            Kind::Orphan,
+            Kind::Purge,
+            Kind::Usage,
+            Kind::Tuning,
+            Kind::Tiers,
+            Kind::AllChanged,
+            Kind::Placement,
+            Kind::NearWriter,
+        ];
+        const FORGOTTEN: [Kind; 6] =
+            [Kind::Client, Kind::Done, Kind::Applied, Kind::Term, Kind::Incomplete, Kind::LostBricks];
+        let first = *key.first()?;
+        let is = |kind: Kind| first == kind as u8;
+        Some(match first {
+            _ if is(Kind::Inode) => Restore::Inode,
+            _ if KEPT.into_iter().any(is) => Restore::Keep,
+            _ if FORGOTTEN.into_iter().any(is) => Restore::Forget,
+            _ if is(Kind::Cluster) => Restore::Cluster,
+            _ if is(Kind::MapVersion) => Restore::MapVersion,
+            _ if is(Kind::IdCounter) => Restore::Ids,
+            _ if is(Kind::VolumeCounter) => Restore::Volumes,
+            _ if is(Kind::Brick) => Restore::Brick,
+            _ if is(Kind::Volume) => Restore::Volume,
+            _ if is(Kind::Members) => Restore::Members,
+            _ => return None,
+        })
+    }
 }
 
 struct Key(Vec<u8>);
@@ -139,6 +194,11 @@ pub(crate) fn term() -> Vec<u8> {
 /// While this is there, the server is new and has nothing.
 pub(crate) fn incomplete() -> Vec<u8> {
     Key::new(Kind::Incomplete, 0).0
+}
+
+/// The bricks that a restored cluster does not wait for.
+pub(crate) fn lost_bricks() -> Vec<u8> {
+    Key::new(Kind::LostBricks, 0).0
 }
 
 pub(crate) fn inode(volume: VolumeId, inode: InodeId) -> Vec<u8> {

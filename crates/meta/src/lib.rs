@@ -21,6 +21,7 @@
 //! | `volumes.rs` | makes, grows and deletes volumes |
 //! | `cluster/`, `cluster_id.rs` | the arbiter: bricks, groups, the map; the id of a new store |
 //! | `check/` | compares a store's names with each other, and says how to repair them |
+//! | `restore.rs` | makes a store out of a backup, or of what a lost server has left |
 //! | `volume_inode.rs` | an inode's name in the whole cluster |
 //! | `replicas/` | several servers with the same store, of which one leads |
 //! | `service/` | requests, and the tasks in the background: commits, expired leases, fences, purges |
@@ -44,6 +45,7 @@ mod opens;
 mod ops;
 mod records;
 mod replicas;
+pub mod restore;
 mod service;
 mod sessions;
 mod state;

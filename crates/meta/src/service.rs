@@ -10,6 +10,7 @@
 //! | `expiry.rs` | leases that run out |
 //! | `fencer.rs` | bricks learn which clients to refuse, before other clients may open the files |
 //! | `purger.rs` | removes the bytes of objects that nobody can reach |
+//! | `recoverer.rs` | a restored cluster asks its bricks what became of the groups |
 //! | `scans.rs` | the whole store, for a check of the names, and the repair of what it finds |
 //!
 //! There is one thread, and no borrow of the state lasts over an await. While a record is being written to the journal,
@@ -23,6 +24,7 @@ mod fencer;
 mod files;
 mod mounts;
 mod purger;
+mod recoverer;
 mod requests;
 mod scans;
 #[cfg(test)]
@@ -33,11 +35,12 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use futures_util::future::{join3, join5, select};
+use futures_util::future::{join4, join5, select};
 use types::messages::replica::MetaMember;
 use types::{ClusterId, Refusal};
 use world::{Handler, Identity, Listener, Notify, Peers, World, serve};
 
+use crate::cluster::{Cluster, Recovery};
 use crate::cluster_id::cluster_of;
 use crate::kv::{Engine, Journal, Writes};
 use crate::records::to_value;
@@ -102,6 +105,8 @@ pub(crate) struct Shared {
     failed: Notify,
     /// The moments of the store that somebody reads.
     scans: RefCell<scans::Scans>,
+    /// What a restored cluster has to learn from bricks.
+    recovery: RefCell<Option<Recovery>>,
 }
 
 /// A metadata service that listens.
@@ -188,6 +193,8 @@ impl Service {
     ) -> Service {
         let options = options.service;
         let accountable = !state.store.engine().is_memory();
+        let lost = Cluster::lost_bricks(&state.store).unwrap_or_default();
+        let recovery = Recovery::of(state.cluster.map(), &lost);
         let identity = Identity { cluster, ..options.identity };
         state.volatile.opens.count_from(world.random());
         state.volatile.truncations.count_from(world.random());
@@ -210,6 +217,7 @@ impl Service {
             departed: Notify::new(),
             failed: Notify::new(),
             scans: RefCell::default(),
+            recovery: RefCell::new(recovery),
         };
         Service { shared: Rc::new(shared), listener, identity, journal }
     }
@@ -231,7 +239,8 @@ impl Service {
             world.named("committer", committer::run(Rc::clone(&shared), journal)),
             world.named("engine", committer::run_engine(Rc::clone(&shared))),
             world.named("expiry", expiry::run(Rc::clone(&shared))),
-            join3(
+            join4(
+                world.named("recoverer", recoverer::run(Rc::clone(&shared))),
                 world.named("purger", purger::run(Rc::clone(&shared))),
                 world.named("fencer", fencer::run(Rc::clone(&shared))),
                 world.named("scans", shared.forget_scans()),

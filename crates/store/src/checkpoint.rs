@@ -191,8 +191,12 @@ impl Server {
         for id in stale {
             self.journal.wait_for_space(Priority::Housekeeping, 64 << 10).await?;
             let Some(snapshot) = self.slot.borrow().snapshot(id) else { continue };
+            let (configured, floor) = self.slot.borrow().beside_snapshot(id);
+            // The group counts as being in the segment of the first of these records: all are written again with it.
             let appended = self.journal.append(&snapshot, &Buf::empty());
             self.slot.borrow_mut().snapshotted(id, self.stamp(appended));
+            configured.map(|configured| self.journal.append(&configured, &Buf::empty()));
+            floor.map(|floor| self.journal.append(&floor, &Buf::empty()));
         }
         Ok(())
     }

@@ -13,7 +13,9 @@ use world::{Disk, World};
 
 use crate::descriptor::Descriptor;
 use crate::journal::Journal;
-use crate::record::{Decided, Drop, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn};
+use crate::record::{
+    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn,
+};
 use crate::superblock::Superblock;
 use crate::table::{Change, PAGE, Table};
 
@@ -65,6 +67,8 @@ async fn disk_as_text(world: &World) -> String {
     // The first version lies in the second place.
     line(&mut lines, "page", &disk, superblock.pages_start + PAGE as u64, PAGE).await;
     record::<Forget>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<Configured>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<Floor>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     lines
 }
 

@@ -1,6 +1,7 @@
 //! The records of the journal: every change of a brick's state, in order.
 
 use types::messages::brick::{DedupWindow, OpKind, Span, WriteId};
+use types::messages::cluster::GroupConfig;
 use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Seq, StripeKey, records};
 
 use crate::space::Run;
@@ -49,7 +50,8 @@ records! {
         /// The last of them.
         upto: Seq,
     };
-    /// From now on nothing older than `epoch` is accepted for a group.
+    /// From now on nothing older than `epoch` is accepted for a group. Written by builds that did not keep configurations
+    /// ([`Configured`]).
     3 Promise {
         /// The group.
         group: GroupId,
@@ -105,5 +107,21 @@ records! {
         group: GroupId,
         /// The stripe.
         key: StripeKey,
+    };
+    /// From now on nothing older than this configuration is accepted for a group. It is kept for a metadata service that was
+    /// restored from a backup and does not know it.
+    9 Configured {
+        /// The group.
+        group: GroupId,
+        /// The configuration, with the promised epoch.
+        config: GroupConfig,
+    };
+    /// From now on no take-over of an epoch below `floor` is accepted for a group: those are configurations that a restored
+    /// metadata service does not know.
+    10 Floor {
+        /// The group.
+        group: GroupId,
+        /// The least epoch that may still be promised.
+        floor: Epoch,
     };
 }

@@ -21,7 +21,9 @@ use crate::lane::Lanes;
 use crate::network::Network;
 use crate::primary::PrimaryCore;
 use crate::read_cache::ReadCache;
-use crate::record::{Decided, Drop, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn};
+use crate::record::{
+    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn,
+};
 use crate::server::{Brick, BrickOptions, Counters, Server};
 use crate::shared_sync::SharedSync;
 use crate::slot::{SlotCore, Stamp, expand};
@@ -241,6 +243,11 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: ReplayedRecord) -
             let forget: Forget = parse(&found)?;
             load(slot, table, forget.key).await?;
             slot.borrow_mut().apply_forget(&forget, stamp);
+        }
+        Configured::KIND => slot.borrow_mut().apply_configured(&parse(&found)?, stamp),
+        Floor::KIND => {
+            let floor: Floor = parse(&found)?;
+            slot.borrow_mut().apply_floor(floor.group, floor.floor, stamp);
         }
         _ => return Err(BrickError::JournalDamaged("a record of unknown kind")),
     }

@@ -275,6 +275,7 @@ impl Server {
             }
             messages::UnitList::KIND => reply(self.unit_list(epoch, call.parse()?).await?),
             messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
+            messages::RecoverGroups::KIND => reply(self.recover_groups(call.parse()?).await?),
             messages::Fence::KIND => reply(self.fence(call.parse()?).await?),
             messages::BrickStatus::KIND => reply(self.report()),
             types::messages::queue::BrickTune::KIND => reply(self.tune(&call.parse()?)?),

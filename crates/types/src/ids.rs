@@ -43,6 +43,11 @@ id!(/// The version of the cluster map.
 id!(/// One run of a process: changes at every start.
     Incarnation(u64), "x");
 
+impl Epoch {
+    /// Every epoch is below this one: a [`Seq`] has room for 24 bits of it.
+    pub const END: Epoch = Epoch(1 << (64 - Seq::COUNTER_BITS));
+}
+
 impl InodeId {
     /// The root directory of every volume's tree.
     pub const ROOT: InodeId = InodeId(1);
@@ -188,7 +193,7 @@ impl Seq {
     /// The `counter`-th operation of `epoch` (counting from 1).
     pub fn new(epoch: Epoch, counter: u64) -> Seq {
         assert!(counter < 1 << Self::COUNTER_BITS, "an epoch orders fewer than 2^40 operations");
-        assert!(epoch.0 < 1 << (64 - Self::COUNTER_BITS), "an epoch fits 24 bits");
+        assert!(epoch < Epoch::END, "an epoch fits 24 bits");
         Seq(u64::from(epoch.0) << Self::COUNTER_BITS | counter)
     }
 

@@ -1,9 +1,12 @@
 //! `shoal meta`: a metadata server of a cluster, in the foreground, and commands about them.
 
+mod backup;
+mod backup_file;
 mod check;
 mod held_objects;
 mod list;
 mod remove;
+mod restore;
 mod store_scan;
 
 use std::net::ToSocketAddrs;
@@ -44,7 +47,9 @@ Examples:
   shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.2:7400 --join 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal meta list --meta 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --key-file /etc/shoal/key
   shoal meta remove 10.0.0.2:7400                           one less, for good
-  shoal meta check --meta 10.0.0.1:7400                     compares all names with each other, while they are in use"
+  shoal meta check --meta 10.0.0.1:7400                     compares all names with each other, while they are in use
+  shoal meta backup names.bak --meta 10.0.0.1:7400          copies all names, while they are in use
+  shoal meta restore names.bak --dir /var/lib/shoal-new     makes a server of it, when all others are lost"
 )]
 pub(crate) struct MetaArgs {
     #[command(subcommand)]
@@ -74,16 +79,20 @@ pub(crate) struct MetaArgs {
 
 #[derive(Subcommand)]
 enum Action {
+    Backup(backup::BackupArgs),
     Check(check::CheckArgs),
     List(list::ListArgs),
     Remove(remove::RemoveArgs),
+    Restore(restore::RestoreArgs),
 }
 
 pub(crate) fn run(args: &MetaArgs, output: &Output) -> anyhow::Result<()> {
     match &args.action {
+        Some(Action::Backup(backup)) => backup::run(backup, output),
         Some(Action::Check(check)) => check::run(check, output),
         Some(Action::List(list)) => list::run(list, output),
         Some(Action::Remove(remove)) => remove::run(remove, output),
+        Some(Action::Restore(restore)) => restore::run(restore, output),
         None => serve(args),
     }
 }

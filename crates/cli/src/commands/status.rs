@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use types::BrickId;
 use types::messages::brick::{BrickReport, CacheReport};
-use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig};
+use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig, RecoveryReport};
 use types::messages::{LongTurn, WindowReport};
 
 use crate::gate::gates_of;
@@ -120,6 +120,7 @@ fn words(
         longest_turn(&report.turns),
         table(&rows),
     );
+    text += &report.recovery.as_ref().map(recovery).unwrap_or_default();
     for (info, answer) in bricks {
         let cache = answer.as_ref().and_then(|answer| answer.cache.as_ref());
         text += &cache.map_or(String::new(), |cache| format!("\n{}", cache_line(info.id, cache)));
@@ -155,6 +156,33 @@ fn words(
     }
     for uri in exports {
         text += &format!("\nexported here at {uri}");
+    }
+    text
+}
+
+/// What a restored cluster does not know yet.
+fn recovery(report: &RecoveryReport) -> String {
+    let RecoveryReport { groups, unclear, waits_for, doubtful } = report;
+    let mut text = String::new();
+    if *groups > 0 {
+        let bricks: Vec<String> = waits_for.iter().map(ToString::to_string).collect();
+        let awaited = match bricks.is_empty() {
+            true => String::new(),
+            false => format!(
+                ": start the bricks {} (or restore again, with --without those that are gone for good)",
+                bricks.join(", ")
+            ),
+        };
+        text += &format!("\n  restored: {groups} groups wait for what bricks know of them{awaited}\n");
+    }
+    if *unclear > 0 {
+        text +=
+            &format!("  of these, {unclear} were last served by a build that did not keep what they were\n");
+    }
+    if *doubtful > 0 {
+        text += &format!(
+            "\n  restored: {doubtful} groups may lack their last writes: too many of their bricks are lost\n"
+        );
     }
     text
 }
@@ -319,6 +347,12 @@ fn document(
             "memory_budget": report.memory_budget,
             "turns": turns(&report.turns),
         },
+        "recovery": report.recovery.as_ref().map(|recovery| json!({
+            "groups": recovery.groups,
+            "unclear": recovery.unclear,
+            "waits_for": recovery.waits_for.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "doubtful": recovery.doubtful,
+        })),
         "bricks": bricks,
         "progress": progress.document(&report.map),
         "volumes": volumes,

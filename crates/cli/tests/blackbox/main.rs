@@ -42,6 +42,7 @@
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
 //! | `demo.rs` | the demo |
 
+mod backup;
 mod brick_cache;
 mod credit;
 mod damage;

@@ -32,6 +32,8 @@ fn address(server: usize) -> String {
 struct Cluster {
     fixture: Fixture,
     key: PathBuf,
+    /// What is in that file.
+    key_text: String,
     pids: RefCell<BTreeMap<usize, u32>>,
     /// How often each server was started.
     lives: RefCell<BTreeMap<usize, u32>>,
@@ -43,8 +45,9 @@ impl Cluster {
         let fixture = Fixture::new(name);
         let dir = fixture.path("meta0");
         fixture.must(&["cluster", "init", "--dir", text(&dir)]);
-        let cluster =
-            Cluster { fixture, key: dir.join("key"), pids: RefCell::default(), lives: RefCell::default() };
+        let key = dir.join("key");
+        let key_text = fs::read_to_string(&key).expect("a key").trim().to_owned();
+        let cluster = Cluster { fixture, key, key_text, pids: RefCell::default(), lives: RefCell::default() };
         (0..SERVERS).for_each(|server| cluster.start(server));
         cluster
             .until("three servers", |servers| count(servers, "leads") == 1 && count(servers, "follows") == 2);
@@ -304,4 +307,53 @@ fn servers_join_and_go() {
         .refused(&["was removed from the cluster", "--join"]);
     assert_eq!(fs::read(dir.join("7")).expect("it is there"), [7; 100]);
     cluster.fixture.umount(&dir);
+}
+
+/// Two of three servers are lost for good, and the third one goes on, with everything.
+#[test]
+fn the_only_server_left_is_made_a_cluster_of_one() {
+    let cluster = Cluster::new("metas-alone");
+    let dir = cluster.mount("a");
+    (0..300).for_each(|n| fs::write(dir.join(format!("{n}")), vec![n as u8; 1000]).expect("room"));
+    fs::File::open(&dir).and_then(|dir| dir.sync_all()).expect("stable");
+    let (left, alone) = (cluster.fixture.path("meta2"), cluster.fixture.path("alone"));
+    let restore = ["meta", "restore", text(&left), "--dir", text(&alone)];
+    cluster.fixture.shoal(&restore).refused(&["is served already", "stop it first"]);
+    cluster.kill(2);
+    cluster.fixture.shoal(&restore).refused(&["is still there, at 127.0.0.1:", "stop it for good first"]);
+    // The mount writes what it has while it can.
+    cluster.fixture.umount(&dir);
+    (0..2).for_each(|server| cluster.kill(server));
+    (0..2).for_each(|server| {
+        fs::remove_dir_all(cluster.fixture.path(&format!("meta{server}"))).expect("it was there");
+    });
+    let restored = cluster.fixture.must(&restore);
+    assert!(restored.stdout.contains("volumes main"), "{}", restored.stdout);
+    cluster.fixture.shoal(&restore).refused(&["is there already", "--dir with a new directory"]);
+
+    let key = cluster.fixture.path("key");
+    fs::write(&key, format!("{}\n", cluster.key_text)).expect("room");
+    let listen = address(0);
+    let words = ["meta", "--dir", text(&alone), "--listen", &listen, "--key-file", text(&key)];
+    cluster.fixture.daemon("alone", &words);
+    let shoal = |words: &[&str]| {
+        cluster.fixture.shoal(&[words, &["--meta", &listen, "--key-file", text(&key)]].concat())
+    };
+    let is_whole = || {
+        let status = shoal(&["status", "--json"]);
+        status.ok && status.json()["recovery"].is_null()
+    };
+    assert!(wait_for(SOON, is_whole), "{}", shoal(&["status"]).stdout);
+    let again = cluster.fixture.path("again");
+    fs::create_dir_all(&again).expect("new");
+    let log = cluster.fixture.path("again.log");
+    let ran = shoal(&["mount", "main", text(&again), "--log", text(&log)]);
+    assert!(ran.ok, "{}", ran.stderr);
+    (0..300).for_each(|n| {
+        assert_eq!(fs::read(again.join(format!("{n}"))).expect("it is there"), vec![n as u8; 1000]);
+    });
+    fs::write(again.join("new"), "written").expect("room");
+    cluster.fixture.umount(&again);
+    let checked = shoal(&["meta", "check", "--bricks"]);
+    assert!(checked.ok, "{checked:?}");
 }

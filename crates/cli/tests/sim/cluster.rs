@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cache::CacheFile;
 use client::{Encode, Mount, MountOptions, Session};
+use meta::restore::{Restoring, read_store};
 use meta::{Engine, MetaOptions, Server, ServerOptions};
 use pace::device::PolicyName;
 use store::{Brick, BrickOptions, FormatOptions};
@@ -51,7 +52,7 @@ pub(crate) fn meta() -> &'static str {
 pub(crate) struct Cluster {
     pub(crate) sim: Simulation,
     /// The stores of the metadata servers, by node.
-    engines: BTreeMap<&'static str, Engine>,
+    engines: RefCell<BTreeMap<&'static str, Engine>>,
     pub(crate) bricks: u32,
     brick_memory: u64,
     /// How bricks open their disks.
@@ -89,8 +90,8 @@ impl Cluster {
         let sim = Simulation::new(seed, options);
         METAS.set(1);
         let engines = META_NODES.map(|node| (node, Engine::memory_with_journal("journal")));
-        let engines = BTreeMap::from(engines);
-        meta::create_cluster(&engines["meta"], CLUSTER).expect("a fresh engine holds no cluster");
+        let engines = RefCell::new(BTreeMap::from(engines));
+        meta::create_cluster(&engines.borrow()["meta"], CLUSTER).expect("a fresh engine holds no cluster");
         let (data, ended) = (0..0, Rc::default());
         let (brick_io, policy) = (DiskMode::Buffered, PolicyName::Noop);
         let mut cluster =
@@ -135,7 +136,7 @@ impl Cluster {
 
     pub(crate) fn start_meta_server(&self, node: &str) {
         let world = self.sim.node(node);
-        let (engine, on, listen) = (self.engines[node].clone(), world.clone(), format!("{node}:1"));
+        let (engine, on, listen) = (self.engines.borrow()[node].clone(), world.clone(), format!("{node}:1"));
         let join = (node != META_NODES[0]).then(|| meta().to_owned());
         world.spawn("test", async move {
             let service = MetaOptions {
@@ -147,6 +148,30 @@ impl Cluster {
             let error = Server::new(on, engine, options).run(&|_| {}).await;
             panic!("a metadata server has ended: {error}");
         });
+    }
+
+    /// What a backup of the metadata has, of a server that does not run.
+    pub(crate) fn backup(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let (world, engine) = (self.sim.node(META_NODES[0]), self.engines.borrow()[META_NODES[0]].clone());
+        let mut pairs = Vec::new();
+        self.sim.block_on(META_NODES[0], async {
+            let mut part = |mut more: Vec<_>| {
+                pairs.append(&mut more);
+                Ok(())
+            };
+            read_store(&world, engine, &mut part).await.expect("a store");
+        });
+        self.sim.kill(META_NODES[0]);
+        pairs
+    }
+
+    /// The store is lost, and a new one is made of a backup, which does not wait for some bricks.
+    pub(crate) fn restore(&self, backup: Vec<(Vec<u8>, Vec<u8>)>, lost: &[BrickId]) {
+        let engine = Engine::memory_with_journal("journal of the restored");
+        let mut restoring = Restoring::begin(&engine).expect("a fresh engine");
+        restoring.add(backup).expect("of this build");
+        restoring.finish(lost).expect("it has a cluster");
+        self.engines.borrow_mut().insert(META_NODES[0], engine);
     }
 
     pub(crate) fn start_brick(&self, brick: u32) {

@@ -19,6 +19,7 @@ mod rails;
 mod read_during_cut;
 mod relays;
 mod replacement;
+mod restored;
 mod scenario;
 mod shared;
 mod slow_brick;
@@ -64,6 +65,14 @@ fn one_storm_gives_one_trace() {
 #[test]
 fn a_slow_brick_costs_readers_little() {
     (1..=2).for_each(slow_brick::run);
+}
+
+/// The metadata comes back from a backup that is older than what the bricks know: what they have is read.
+#[test]
+fn a_restored_cluster_has_the_newest_bytes() {
+    log_if_asked();
+    let first = number("SHOAL_SEED", 1);
+    (first..first + number("SHOAL_SEEDS", restored::SEEDS)).for_each(restored::run);
 }
 
 /// A network that falls apart for longer than leases last: one side stops, and none diverges.

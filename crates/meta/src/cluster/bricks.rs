@@ -25,12 +25,15 @@ use types::messages::cluster::{
     BrickHeartbeat, BrickInfo, BrickJoin, BrickState, GroupAdmit, GroupConfig, GroupRenew, SlotConfig,
     SlotState, Tier, VolumeInfo,
 };
-use types::{BrickId, Code, Epoch, GroupId, RAIL, Refusal};
+use types::{BrickId, Code, Epoch, GroupId, Incarnation, RAIL, Refusal};
 
 use super::epochs::reconfigure;
 use super::history::Changed;
 use super::map::{BrickInstance, Cluster};
 use crate::kv::Writes;
+
+/// In place of a life: after a restoration nobody knows which life serves a brick. It joins again.
+pub(crate) const NO_LIFE: Incarnation = Incarnation(0);
 
 impl Cluster {
     /// A brick's server has started.
@@ -118,7 +121,7 @@ impl Cluster {
     /// must join again.
     pub(crate) fn beat(&mut self, request: &BrickHeartbeat, now: u64) -> Result<(), Refusal> {
         let instance = self.instances.get(&request.brick).ok_or(Refusal::Unknown)?;
-        if instance.incarnation != request.incarnation {
+        if instance.incarnation != request.incarnation && instance.incarnation != NO_LIFE {
             return Err(Refusal::ServedTwice);
         }
         if self.map.brick(request.brick).is_none_or(|brick| brick.state != BrickState::Up) {
@@ -281,7 +284,7 @@ fn expel(volume: &mut VolumeInfo, brick: BrickId) -> impl Iterator<Item = Change
 }
 
 /// Puts one slot Out. A group that would have fewer than K live slots keeps its configuration, and stops by itself.
-fn expel_slot(group: &mut GroupConfig, brick: BrickId, code: Code) -> Option<()> {
+pub(super) fn expel_slot(group: &mut GroupConfig, brick: BrickId, code: Code) -> Option<()> {
     let live = group.live().count_ones() as usize;
     let at = group.slot_of(brick)?;
     let may_go = group.slots[at].state == SlotState::Live && live > code.k();

@@ -25,3 +25,11 @@ pub(super) fn reconfigure(group: &mut GroupConfig, code: Code, change: impl FnOn
         "the group would go on with too few live slots to compute its units"
     );
 }
+
+/// A group whose configuration was not known goes on with this one, in the epoch after it.
+pub(super) fn resume(group: &mut GroupConfig, config: GroupConfig) {
+    assert_eq!(group.live(), 0, "what is known of the group would be replaced by something older");
+    assert!(config.epoch >= group.epoch, "the epoch would be one of before the restoration");
+    group.slots = config.slots;
+    group.epoch = config.epoch.next();
+}

@@ -97,6 +97,12 @@ impl Cluster {
         Ok(arbiter)
     }
 
+    /// The bricks that a restored cluster does not wait for.
+    pub(crate) fn lost_bricks(store: &Store) -> Result<Vec<BrickId>, MetaError> {
+        let found = store.get(&keys::lost_bricks(), from_value)?.0;
+        Ok(found.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or_default())
+    }
+
     fn load_brick(&mut self, id: BrickId, record: BrickRecord, now: u64) {
         self.instances
             .insert(id, BrickInstance { incarnation: record.incarnation, device: record.device, heard: now });

@@ -5,6 +5,7 @@
 //! | which process serves a brick, who is expelled, when a group gets a new epoch | `bricks.rs` |
 //! | what a change of a group may do | `epochs.rs` |
 //! | which brick may take another's place | `replace.rs` |
+//! | how the groups of a restored cluster go on | `recovery.rs` |
 //! | which volumes there are | `volumes.rs` |
 //! | which bricks a volume's groups are made of | `placement.rs` |
 //! | what the network between the nodes is | `topology.rs` |
@@ -20,11 +21,14 @@ mod history;
 mod map;
 mod map_updates;
 mod placement;
+mod recovery;
 mod replace;
 #[cfg(test)]
 mod tests;
 mod topology;
 mod volumes;
 
+pub(crate) use bricks::NO_LIFE;
 pub(crate) use map::Cluster;
+pub(crate) use recovery::{FLOOR_STEP, Recovery};
 pub(crate) use volumes::check_disk_size;

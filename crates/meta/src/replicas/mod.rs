@@ -45,7 +45,7 @@ mod server;
 mod tests;
 mod timing;
 
-pub(crate) use copy::{Opened, open_store};
+pub(crate) use copy::{Opened, is_incomplete, open_store};
 pub(crate) use election::Elected;
 pub(crate) use leader::Leading;
 pub use server::{Server, ServerOptions};

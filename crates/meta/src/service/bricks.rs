@@ -38,6 +38,10 @@ impl Shared {
     }
 
     pub(super) fn brick_replace(&self, request: &BrickReplace) -> Result<BrickReplaced, Refusal> {
+        // What bricks say of the groups may have other bricks.
+        if self.is_recovering() {
+            return Err(Refusal::Busy);
+        }
         let now = self.world.now();
         let decided = self.state.borrow().cluster.check_replace(request, now);
         if let Err(error) = decided {
@@ -53,7 +57,7 @@ impl Shared {
     }
 
     /// Makes a decision durable, then notifies everybody.
-    fn decide(
+    pub(super) fn decide(
         &self,
         decide: impl FnOnce(&mut State) -> Result<Writes, Refusal>,
     ) -> Result<HeartbeatReply, Refusal> {
@@ -133,6 +137,7 @@ impl Shared {
             memory,
             memory_budget: self.memory_budget,
             turns: self.world.longest_turns(),
+            recovery: self.recovery_report(),
         })
     }
 }

@@ -86,6 +86,10 @@ struct Answered {
 
 pub(super) async fn run(shared: Rc<Shared>) {
     let (mut answered, mut waiting) = (Answered::default(), Waiting::default());
+    // A slot that is Out only because nobody knows better would be passed over.
+    while shared.is_recovering() {
+        shared.world.sleep(HEARTBEAT_US).await;
+    }
     loop {
         let more = shared.purges.wait();
         let version = shared.state.borrow().cluster.map().version;

@@ -4,8 +4,11 @@
 //! - A decision, a promise or the end of a take-over enters RAM in the turn that appends its record.
 //! - From a promise until the end of its take-over the group is not served. Both are answered when they are durable.
 
+use types::limits::RECOVER_MAX;
 use types::messages::Done;
-use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, Tail};
+use types::messages::brick::{
+    Decide, Decided, GroupDecision, GroupFloor, GroupsRecovered, HeldGroup, NewEpoch, RecoverGroups, Tail,
+};
 use types::{Epoch, Refusal};
 
 use crate::journal::{DiskFailed, Priority};
@@ -51,14 +54,19 @@ impl Server {
         let epoch = new.config.epoch;
         self.journal.wait_for_space(Priority::Housekeeping, 4096).await?;
         let promised = self.slot.borrow().promised(new.group);
-        if epoch < promised {
+        if epoch < promised || epoch < self.slot.borrow().floor(new.group) {
             return Err(Refusal::StaleEpoch);
         }
-        if epoch > promised {
-            let record = record::Promise { group: new.group, epoch };
+        // An older build has promised without keeping the configuration.
+        let is_kept = self.slot.borrow().held_group(new.group).is_some_and(|held| held.config.is_some());
+        if epoch > promised || !is_kept {
+            let record = record::Configured { group: new.group, config: new.config };
             let appended = self.journal.append(&record, &types::Buf::empty());
             let mut slot = self.slot.borrow_mut();
-            slot.apply_promise(new.group, epoch, self.stamp(appended));
+            slot.apply_configured(&record, self.stamp(appended));
+        }
+        if epoch > promised {
+            let slot = self.slot.borrow();
             assert_eq!(slot.promised(new.group), epoch, "an older primary could go on writing here");
             assert_eq!(
                 slot.served(new.group),
@@ -78,6 +86,33 @@ impl Server {
             return Err(Refusal::StaleEpoch);
         }
         Ok(self.slot.borrow().tail(new.group, self.free_bytes()))
+    }
+
+    /// A restored metadata service asks which configurations were promised last. From the answer on, nothing below the
+    /// floors is promised, so the answer stays the last word of what the service does not know.
+    ///
+    /// # Errors
+    /// `Invalid`: too many groups.
+    pub(crate) async fn recover_groups(&self, request: RecoverGroups) -> Result<GroupsRecovered, Refusal> {
+        if request.groups.len() > RECOVER_MAX {
+            return Err(Refusal::Invalid);
+        }
+        self.journal.wait_for_space(Priority::Housekeeping, 64 * request.groups.len() + 4096).await?;
+        let mut held = Vec::new();
+        for GroupFloor { group, floor } in request.groups {
+            // A group of which nothing was ever promised has no live slot here.
+            let Some(known) = self.slot.borrow().held_group(group) else { continue };
+            if known.floor < floor {
+                let record = record::Floor { group, floor };
+                let appended = self.journal.append(&record, &types::Buf::empty());
+                self.slot.borrow_mut().apply_floor(group, floor, self.stamp(appended));
+            }
+            held.push(HeldGroup { floor: known.floor.max(floor), ..known });
+        }
+        let lsn = self.journal.last();
+        self.journal.request_sync();
+        self.journal.durable(lsn).await?;
+        Ok(GroupsRecovered { groups: held })
     }
 
     /// Take-over, second step: applies the fate of every operation before the epoch, then serves the epoch. The same

@@ -15,6 +15,7 @@ mod list;
 mod memory;
 mod patches;
 mod purged;
+mod recovered;
 mod relay;
 mod returned;
 mod served;

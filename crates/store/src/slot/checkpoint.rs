@@ -12,7 +12,7 @@ use types::{Epoch, GroupId, ObjectId, Seq, StripeKey, cost};
 use super::{LogEntry, SlotCore, SlotGroup, Stamp, Unit};
 use crate::descriptor::Descriptor;
 use crate::journal::Position;
-use crate::record::{PrepareRecord, Snapshot};
+use crate::record::{Configured, Floor, PrepareRecord, Snapshot};
 use crate::space::Run;
 use crate::table::Change;
 
@@ -243,6 +243,14 @@ impl SlotCore {
             aborted: group.aborted.clone(),
             windows: group.windows(),
         })
+    }
+
+    /// What stands behind the snapshot of a group: its configuration, and its floor.
+    pub(crate) fn beside_snapshot(&self, id: GroupId) -> (Option<Configured>, Option<Floor>) {
+        let Some(group) = self.groups.get(&id) else { return (None, None) };
+        let config = group.config.clone().map(|config| Configured { group: id, config });
+        let floor = (group.floor > Epoch(0)).then_some(Floor { group: id, floor: group.floor });
+        (config, floor)
     }
 
     /// The state of a group now stands in a snapshot.

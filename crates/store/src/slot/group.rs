@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::brick::{DedupWindow, WriteId};
+use types::messages::cluster::GroupConfig;
 use types::{ClientId, ClientSeq, Epoch, Seq, StripeKey};
 
 /// The seen writes of a client in a group.
@@ -86,6 +87,10 @@ pub(crate) struct AppliedOp {
 pub(crate) struct SlotGroup {
     /// Nothing older is accepted.
     pub(crate) promised: Epoch,
+    /// The configuration that was promised last; `None` only if an older build made the promise.
+    pub(crate) config: Option<GroupConfig>,
+    /// Nothing older is promised.
+    pub(crate) floor: Epoch,
     /// The epoch whose take-over has ended here; reads and operations are for it.
     pub(crate) served: Option<Epoch>,
     /// Every operation up to here is decided.
@@ -108,6 +113,8 @@ impl SlotGroup {
     pub(crate) fn new(serial: u64) -> SlotGroup {
         SlotGroup {
             promised: Epoch(0),
+            config: None,
+            floor: Epoch(0),
             served: None,
             decided: Seq::NONE,
             aborted: Vec::new(),

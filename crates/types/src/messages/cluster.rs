@@ -519,6 +519,18 @@ records! {
         /// What programs had asked it for by then, since it began.
         asked: AskedCounts,
     }
+    /// What a restored metadata service still has to learn from bricks.
+    part RecoveryReport {
+        /// Groups whose configuration is not known yet.
+        groups: u32,
+        /// Those of them of which every brick has told what it knows, and none knows the last configuration.
+        unclear: u32,
+        /// Bricks that have not told everything yet.
+        waits_for: Vec<BrickId>,
+        /// Groups that have gone on although as many bricks were given up as one configuration needs: their last writes may be
+        /// lost.
+        doubtful: u32,
+    }
     /// The report.
     224 ClusterReport {
         /// Clients with a lease, by id.
@@ -533,6 +545,8 @@ records! {
         memory_budget: u64,
         /// The longest turns of its tasks, the longest first; one of each kind.
         turns: Vec<LongTurn>,
+        /// Given while the service was restored and does not know all groups yet, and after that if some are doubtful.
+        recovery: Option<RecoveryReport>,
     };
 }
 

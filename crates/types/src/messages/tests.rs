@@ -58,6 +58,8 @@ macro_rules! for_each_record {
             ReadBase,
             SumUnits,
             UnitSum,
+            RecoverGroups,
+            GroupsRecovered,
             UnitList,
             UnitPage,
             Fill,
