@@ -32,6 +32,9 @@ fn names_come_back_and_bytes_are_the_newest() {
     let mount = fixture.mount("mnt");
     let copied = Command::new("cp").args(["-r", text(tree()), text(&mount.join("tree"))]).status();
     assert!(copied.expect("cp runs").success());
+    // What is not stable yet is in no backup.
+    let synced = Command::new("find").args([text(&mount), "-type", "f", "-exec", "sync", "{}", "+"]).status();
+    assert!(synced.expect("find runs").success());
     let mut bytes = Prng::new(5).bytes(LEN);
     make_stable(&mount.join("data"), &bytes);
     make_stable(&mount.join("gone"), &bytes[..1 << 20]);
