@@ -12,6 +12,7 @@ use pace::device::PolicyName;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick as messages;
 use types::messages::cluster::{BrickClass, ClusterMap, Fences, Tier};
+use types::messages::recovery::RecoverGroups;
 use types::wire::Record;
 use types::{
     BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
@@ -275,7 +276,7 @@ impl Server {
             }
             messages::UnitList::KIND => reply(self.unit_list(epoch, call.parse()?).await?),
             messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
-            messages::RecoverGroups::KIND => reply(self.recover_groups(call.parse()?).await?),
+            RecoverGroups::KIND => reply(self.recover_groups(call.parse()?).await?),
             messages::Fence::KIND => reply(self.fence(call.parse()?).await?),
             messages::BrickStatus::KIND => reply(self.report()),
             types::messages::queue::BrickTune::KIND => reply(self.tune(&call.parse()?)?),

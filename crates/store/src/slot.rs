@@ -36,7 +36,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use types::code_probe::{CodeProbe, hit};
 use types::limits::{BLOCK, STRIPE_MAX, UNIT_MAX};
-use types::messages::brick::{HeldGroup, OpKind, Prepare, PreparedOp, Tail, spans_len};
+use types::messages::brick::{OpKind, Prepare, PreparedOp, Tail, spans_len};
+use types::messages::recovery::HeldGroup;
 use types::{Epoch, GroupId, ObjectId, Refusal, Seq, StripeKey};
 
 pub(crate) use checkpoint::LiveRecord;

@@ -7,7 +7,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use types::BrickId;
 use types::messages::brick::{BrickReport, CacheReport};
-use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig, RecoveryReport};
+use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig};
+use types::messages::recovery::RecoveryReport;
 use types::messages::{LongTurn, WindowReport};
 
 use crate::gate::gates_of;

@@ -84,6 +84,7 @@ macro_rules! pages {
 
 pages! {
     readme "README.md"
+    backup "docs/guide/backup.md"
     block "docs/guide/block.md"
     cache "docs/guide/cache.md"
     disks "docs/guide/disks.md"

@@ -450,6 +450,27 @@ fn what_only_bricks_have_is_purged() {
 }
 
 #[test]
+fn files_without_a_byte_anywhere_are_told() {
+    let mut small = small(Engine::memory());
+    let volume = small.tree.volume;
+    let (full, empty) =
+        (small.tree.create(ROOT, "full").expect("new"), small.tree.create(ROOT, "empty").expect("new"));
+    for file in [full.inode, empty.inode] {
+        small.tree.truncate(file, 100).expect("longer");
+    }
+    let objects = [full.inode, empty.inode].map(|inode| small.tree.getattr(inode).expect("there").object);
+    let held = Held::from([(volume, vec![objects[0]])]);
+    let look = |now, held| {
+        let mut reader = small.tree.engine.snapshot().expect("memory does not fail");
+        check(&mut reader, MEMORY, now, held, &mut |_| {}).expect("there is enough memory")
+    };
+    let found = look(i64::MAX, Some(&held));
+    assert_eq!((found.empty_files, found.empty), (1, vec![("home".to_owned(), empty.inode)]));
+    assert_eq!(look(i64::MIN, Some(&held)).empty_files, 0, "it has changed lately");
+    assert_eq!(look(i64::MAX, None).empty_files, 0, "nobody was asked");
+}
+
+#[test]
 fn a_disk_is_not_put_elsewhere() {
     let mut tree = Fixture::new(Engine::memory());
     let request = types::messages::cluster::VolumeCreate {

@@ -13,9 +13,12 @@ use super::fault::{Difference, Fault};
 use super::inodes::Inodes;
 use super::names::Names;
 use super::pairs::{CheckError, Pairs, value_of};
-use super::whole::{Checked, FAULTS_MAX, nothing};
+use super::whole::{Checked, EMPTY_MAX, FAULTS_MAX, nothing};
 use crate::records::{COOKIE_FIRST, Inode, from_value, to_value};
 use crate::{COOKIES_END, IDS_END, keys};
+
+/// What has changed for so long has been there when the bricks were asked, if clocks do not differ more. In nanoseconds.
+const LATELY_NS: i64 = 60_000_000_000;
 
 /// What a check of a volume needs to know.
 pub(super) struct About<'a> {
@@ -73,6 +76,12 @@ fn read_inodes<P: Pairs>(
         if inode.is_none() {
             checked.add(Some(about.name), Fault::Unreadable { key: key.to_vec() }, None);
         }
+        if inode.as_ref().is_some_and(|inode| is_empty(inode, about)) {
+            checked.empty_files += 1;
+            if checked.empty.len() < EMPTY_MAX {
+                checked.empty.push((about.name.to_owned(), InodeId(id)));
+            }
+        }
         inodes.push(InodeId(id), inode.as_ref());
         inodes.bytes() <= about.memory
     })?;
@@ -80,6 +89,14 @@ fn read_inodes<P: Pairs>(
         true => Ok(inodes),
         false => Err(CheckError::Memory { volume: about.name.to_owned(), given: about.memory }),
     }
+}
+
+/// Whether a file has a length, and no brick has anything of it. Not so of files that have changed lately: the bricks were asked
+/// before.
+fn is_empty(inode: &Inode, about: &About<'_>) -> bool {
+    let Some(held) = about.held.filter(|_| inode.is_file() && inode.size > 0) else { return false };
+    let changed = inode.ctime.max(inode.timed);
+    changed < about.now.saturating_sub(LATELY_NS) && held.binary_search(&inode.object).is_err()
 }
 
 fn read_orphans<P: Pairs>(

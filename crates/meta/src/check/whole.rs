@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::replica::MetaRepair;
-use types::{ObjectId, VolumeId};
+use types::{InodeId, ObjectId, VolumeId};
 
 use super::fault::{Fault, Found};
 use super::pairs::{CheckError, Pairs, value_of};
@@ -11,6 +11,8 @@ use super::volume;
 use crate::records::{VolumeRecord, from_value};
 use crate::{IDS_END, keys};
 
+/// Most files without bytes that are kept.
+pub(super) const EMPTY_MAX: usize = 1000;
 /// Most faults that one check finds. What else is wrong, the next one finds.
 pub const FAULTS_MAX: usize = 100_000;
 
@@ -33,6 +35,11 @@ pub struct Checked {
     pub unreadable: u64,
     /// There may be more, because these are as many as one check finds.
     pub is_cut: bool,
+    /// Files with a length of which no brick has a byte, as many as are kept: all of it is a hole, or it is lost. Files that
+    /// have changed lately are not among them.
+    pub empty: Vec<(String, InodeId)>,
+    /// How many there are.
+    pub empty_files: u64,
 }
 
 impl Checked {
@@ -55,7 +62,7 @@ pub(super) fn nothing() -> MetaRepair {
 pub type Held = BTreeMap<VolumeId, Vec<ObjectId>>;
 
 /// Checks a store, with about `memory` bytes of memory, and compares it with what bricks hold. `now`: the time of repairs, in
-/// nanoseconds since 1970. `read` is told from time to time how many keys were read.
+/// nanoseconds since 1970, from before the bricks were asked. `read` is told from time to time how many keys were read.
 ///
 /// # Errors
 /// If the store cannot be read, or if the memory is too little.
@@ -92,7 +99,7 @@ pub fn check<P: Pairs>(
     }
     let stored = value_of(pairs, &keys::id_counter())?;
     let stored = stored.and_then(|value| from_value::<u64>(&value).ok()).unwrap_or(0);
-    if last_id > stored.max(types::InodeId::ROOT.0) {
+    if last_id > stored.max(InodeId::ROOT.0) {
         let repair = MetaRepair { ids_up_to: last_id, ..nothing() };
         let fault = Fault::Ids { stored, found: last_id };
         // The first of all: a repair may take a new id.

@@ -16,8 +16,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::limits::RECOVER_MAX;
-use types::messages::brick::{GroupFloor, HeldGroup};
-use types::messages::cluster::{ClusterMap, GroupConfig, RecoveryReport, SlotState};
+use types::messages::cluster::{ClusterMap, GroupConfig, SlotState};
+use types::messages::recovery::{GroupFloor, HeldGroup, RecoveryReport};
 use types::{BrickId, Code, Epoch, GroupId};
 
 use super::bricks::{codes_of, expel_slot};

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
-use types::messages::brick::RecoverGroups;
-use types::messages::cluster::{BrickState, RecoveryReport};
+use types::messages::cluster::BrickState;
+use types::messages::recovery::{RecoverGroups, RecoveryReport};
 use types::{BrickId, Buf, Epoch, GroupId, Refusal};
 use world::CallError;
 

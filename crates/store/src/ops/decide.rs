@@ -6,9 +6,8 @@
 
 use types::limits::RECOVER_MAX;
 use types::messages::Done;
-use types::messages::brick::{
-    Decide, Decided, GroupDecision, GroupFloor, GroupsRecovered, HeldGroup, NewEpoch, RecoverGroups, Tail,
-};
+use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, Tail};
+use types::messages::recovery::{GroupFloor, GroupsRecovered, HeldGroup, RecoverGroups};
 use types::{Epoch, Refusal};
 
 use crate::journal::{DiskFailed, Priority};

@@ -512,35 +512,6 @@ records! {
         /// Every brick that is Up has fenced them, so the brick may forget which of their writes it has seen.
         everywhere: bool,
     } => Done;
-    /// A group, and the least epoch that may still be promised for it.
-    part GroupFloor {
-        /// The group.
-        group: GroupId,
-        /// The epoch.
-        floor: Epoch,
-    }
-    /// What a slot knows of a group's configuration.
-    part HeldGroup {
-        /// The group.
-        group: GroupId,
-        /// The epoch that it has promised last.
-        promised: Epoch,
-        /// The configuration of this epoch. [`None`] if a build made the promise that did not keep it.
-        config: Option<GroupConfig>,
-        /// The least epoch that it may still promise.
-        floor: Epoch,
-    }
-    /// A metadata service that was restored from a backup, to a brick: which configurations has it promised last? It promises
-    /// nothing below the floors from now on, durably. At most [`RECOVER_MAX`](crate::limits::RECOVER_MAX) groups.
-    139 RecoverGroups {
-        /// The groups.
-        groups: Vec<GroupFloor>,
-    } => GroupsRecovered;
-    /// Those of the groups of which the brick has ever promised anything.
-    140 GroupsRecovered {
-        /// The groups.
-        groups: Vec<HeldGroup>,
-    };
     /// Progress of a slot that its group's primary brings level.
     part JoinReport {
         /// The group.

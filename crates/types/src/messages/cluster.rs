@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::brick::AskedCounts;
+use super::recovery::RecoveryReport;
 use super::{Done, LongTurn};
 use crate::{
     BrickId, ClientId, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId, MapVersion, NodeId,
@@ -518,18 +519,6 @@ records! {
         silent: u64,
         /// What programs had asked it for by then, since it began.
         asked: AskedCounts,
-    }
-    /// What a restored metadata service still has to learn from bricks.
-    part RecoveryReport {
-        /// Groups whose configuration is not known yet.
-        groups: u32,
-        /// Those of them of which every brick has told what it knows, and none knows the last configuration.
-        unclear: u32,
-        /// Bricks that have not told everything yet.
-        waits_for: Vec<BrickId>,
-        /// Groups that have gone on although as many bricks were given up as one configuration needs: their last writes may be
-        /// lost.
-        doubtful: u32,
     }
     /// The report.
     224 ClusterReport {

@@ -9,6 +9,7 @@ mod map_fetch;
 pub mod names;
 mod placement;
 pub mod queue;
+pub mod recovery;
 pub mod replica;
 pub mod session;
 mod tasks;

@@ -1,7 +1,7 @@
 //! Messages keep their bytes on the wire, and no bytes panic a decoder: every message is compared with a golden file,
 //! then random bytes and damaged messages are decoded.
 
-use super::{Done, Refused, brick::*, cluster::*, names::*, queue::*, replica::*, session::*};
+use super::{Done, Refused, brick::*, cluster::*, names::*, queue::*, recovery::*, replica::*, session::*};
 use crate::wire::{Record, from_bytes, to_bytes};
 use proptest::prelude::*;
 use std::fmt::Write as _;

@@ -25,7 +25,8 @@ const RESTARTS: usize = 3;
 #[command(after_help = "\
 Reads the metadata store as it is at one moment: what changes meanwhile is not seen, and nobody waits. Takes about 40
 bytes of this machine's memory for each file, and 140 for each directory. Says nothing of the bytes of files: that is
-`shoal volume verify`. With --bricks, it also asks the bricks what they hold, and finds what no file has.
+`shoal volume verify`. With --bricks, it also asks the bricks what they hold, and finds what no file has, and which files have
+no bytes: those may be sparse, or lost.
 
 With --repair, each fault is repaired that can be repaired without losing a file: a name comes back if it is still listed,
 and what has lost its name gets one in `lost+found` in the root of its volume (but not a disk). A fault in something that
@@ -104,6 +105,7 @@ impl Look<'_> {
     /// Checks the store as it is now.
     fn one(&self) -> anyhow::Result<Round> {
         let memory = usize::try_from(self.args.memory.0).unwrap_or(usize::MAX);
+        let begun = now();
         // What bricks hold comes first: each of it has an owner in the store by then, or is to be purged.
         let mut held = HeldObjects::default();
         if self.args.bricks {
@@ -118,7 +120,7 @@ impl Look<'_> {
         for _ in 0..RESTARTS {
             let mut scan = StoreScan::begin(self.remote);
             let told = |keys: u64| bar.set_message(format!("reading the metadata: {keys} keys"));
-            match check(&mut scan, memory, now(), by_volume, &mut { told }) {
+            match check(&mut scan, memory, begun, by_volume, &mut { told }) {
                 Ok(mut checked) => {
                     held.confirm(self.remote, &mut checked.found)?;
                     bar.finish_and_clear();
@@ -193,6 +195,9 @@ fn document(round: &Round, repaired: &[Found]) -> Value {
         "repaired": repaired.iter().map(fault).collect::<Vec<_>>(),
         "faults": checked.found.iter().map(fault).collect::<Vec<_>>(),
         "is_cut": checked.is_cut,
+        "empty_files": checked.empty_files,
+        "empty": checked.empty.iter().map(|(volume, inode)| json!({ "volume": volume, "inode": inode.0 }))
+            .collect::<Vec<_>>(),
     })
 }
 
@@ -203,6 +208,17 @@ fn words(round: &Round, repaired: &[Found], repairs: bool) -> String {
     lines(&mut text, &round.checked.found, "", !repairs);
     if round.checked.is_cut {
         text += &format!("These are {FAULTS_MAX}; there may be more.\n");
+    }
+    if round.checked.empty_files > 0 {
+        let inodes = round.checked.empty.iter().take(SHOWN);
+        let inodes: Vec<String> =
+            inodes.map(|(volume, inode)| format!("{} in `{volume}`", inode.0)).collect();
+        text += &format!(
+            "note: no brick has a byte of {} files with a length: they are nothing but holes, or lost. \
+             Their inodes (find MOUNT -inum N): {}\n",
+            round.checked.empty_files,
+            inodes.join(", ")
+        );
     }
     text += &format!(
         "volumes {volumes}, inodes {inodes} (directories {directories}), names {names}, objects to purge {purges}: "

@@ -1,6 +1,7 @@
 //! What a brick tells a restored metadata service of its groups, and what it promises with it.
 
-use types::messages::brick::{GroupFloor, HeldGroup, NewEpoch, RecoverGroups};
+use types::messages::brick::NewEpoch;
+use types::messages::recovery::{GroupFloor, HeldGroup, RecoverGroups};
 
 use super::*;
 
