@@ -227,7 +227,7 @@ async fn write(state: &mut State, journal: Option<&mut Journal>) -> Result<(), R
     let Some(journal) = journal else { return Ok(()) };
     let failed = |_| Refusal::MetaFailed;
     while let Some(record) = state.store.next_record().map_err(failed)? {
-        if !journal.fits(&record) {
+        if !journal.fits(record.bytes.len()) {
             state.store.freeze();
             if let Some((table, last)) = state.store.frozen() {
                 let engine = state.store.engine().clone();

@@ -65,6 +65,8 @@ pub const SPANS_MAX: usize = 512;
 pub const UNFOLDED_MAX: usize = 256;
 /// Most objects in one purge request.
 pub const PURGE_MAX: usize = 256;
+/// Most records of metadata that a leader sends at a time.
+pub const RECORDS_MAX: usize = 256;
 /// Most groups in one question of a restored metadata service.
 pub const RECOVER_MAX: usize = 1024;
 /// Most groups of one volume.

@@ -175,10 +175,13 @@ impl Journal {
         for (half, bytes) in halves.iter().enumerate() {
             let mut at = 0;
             while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-                match record::open(salt, rest) {
-                    Some((number, writes, len)) => {
-                        let from = at + record::HEADER;
-                        found.push(Found { number, half, writes: from..from + writes.len() });
+                match record::open_any(salt, rest) {
+                    Some((first, records, len)) => {
+                        let records = (first..).zip(records);
+                        found.extend(records.map(|(number, writes)| {
+                            let writes = at + writes.start..at + writes.end;
+                            Found { number, half, writes }
+                        }));
                         at += len;
                     }
                     None => at += BLOCK,
@@ -217,9 +220,9 @@ impl Journal {
         self.half_len
     }
 
-    /// Whether a record fits into the current half.
-    pub(crate) fn fits(&self, record: &EncodedRecord) -> bool {
-        self.used + record.bytes.len() as u64 <= self.half_len
+    /// Whether a record, or a batch, of this length fits into the current half.
+    pub(crate) fn fits(&self, len: usize) -> bool {
+        self.used + len as u64 <= self.half_len
     }
 
     /// Goes to the other half. The engine must have its records.
@@ -233,12 +236,24 @@ impl Journal {
     /// # Errors
     /// After any error the journal is of no further use.
     pub(crate) async fn append(&mut self, record: &EncodedRecord) -> io::Result<()> {
-        if !self.fits(record) {
+        self.append_bytes(record.bytes.clone()).await
+    }
+
+    /// Makes a batch durable, all its records or none.
+    ///
+    /// # Errors
+    /// After any error the journal is of no further use.
+    pub(crate) async fn append_batch(&mut self, batch: &Buf) -> io::Result<()> {
+        self.append_bytes(batch.clone()).await
+    }
+
+    async fn append_bytes(&mut self, bytes: Buf) -> io::Result<()> {
+        if !self.fits(bytes.len()) {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a change is larger than the journal"));
         }
         let at = BLOCK as u64 + self.half * self.half_len + self.used;
-        self.used += record.bytes.len() as u64;
-        self.disk.write(at, vec![record.bytes.clone()]).await?;
+        self.used += bytes.len() as u64;
+        self.disk.write(at, vec![bytes]).await?;
         self.disk.sync().await
     }
 }

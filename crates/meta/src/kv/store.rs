@@ -17,7 +17,7 @@ use std::iter::Peekable;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use types::cost;
+use types::{Buf, cost};
 use world::Notify;
 
 use super::engine::{Engine, Reader, Writes};
@@ -111,6 +111,12 @@ impl Store {
         ahead.sealed.push_back(Sealed { record: record.clone(), writes });
         ahead.next = number + 1;
         Ok(record)
+    }
+
+    /// The next records, as they lie in the journal together.
+    pub(crate) fn batch(&self, records: &[&Buf]) -> Result<Buf, EngineError> {
+        let ahead = self.ahead.as_ref().expect("copies are kept with a journal");
+        record::seal_batch(&ahead.salt, ahead.chosen + 1, records).ok_or(EngineError::TooLarge)
     }
 
     /// The engine has another server's store, with all records up to this one. The record after it stays, if there was one.

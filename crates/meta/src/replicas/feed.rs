@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use types::checksum::crc;
+use types::limits::RECORDS_MAX;
 use types::messages::replica::*;
 use types::{Buf, Epoch};
 use world::CallError;
@@ -16,6 +17,8 @@ use crate::records::from_value;
 
 /// About how many bytes a part of the whole store has.
 const PART: usize = 512 << 10;
+/// Most bytes of several records that are sent at a time: they fit into a half of the shortest journal.
+const BATCH: usize = 128 << 10;
 
 /// Why a store could not be sent.
 #[derive(Debug, thiserror::Error)]
@@ -49,13 +52,37 @@ impl Leading {
         !self.is_over() && lists.iter().any(|list| is_in(&list.borrow()))
     }
 
+    /// What to send next: a record; or, to a server that is behind, several that are chosen, so that it has them with one sync.
+    /// `None` if the history does not reach back so far.
+    fn batch(&self, next: u64) -> Option<(Vec<SentRecord>, Buf)> {
+        let (history, chosen) = (self.history.borrow(), self.chosen_up_to());
+        let (position, first) = history.get(next)?;
+        let mut records = vec![SentRecord { position, len: first.len() as u32 }];
+        let mut more = Vec::new();
+        for number in next + 1..=chosen {
+            let Some((position, writes)) = history.get(number) else { break };
+            let bytes: usize = records.iter().map(|sent| sent.len as usize).sum();
+            if records.len() >= RECORDS_MAX || bytes + writes.len() > BATCH {
+                break;
+            }
+            records.push(SentRecord { position, len: writes.len() as u32 });
+            more.push(writes);
+        }
+        if more.is_empty() {
+            return Some((records, first));
+        }
+        let all: Vec<u8> =
+            std::iter::once(&first).chain(&more).flat_map(|writes| writes.iter().copied()).collect();
+        Some((records, all.into()))
+    }
+
     fn sign(&self, to: &MetaMember) -> Append {
         Append {
             to: to.id,
             term: self.term,
             leader: self.me.clone(),
             previous: RecordPosition::default(),
-            record: None,
+            records: Vec::new(),
             chosen: self.chosen_up_to(),
             sum: crc(&[]),
         }
@@ -69,11 +96,12 @@ impl Leading {
         writes: Buf,
     ) -> Result<Appended, CallError> {
         let begun_us = self.world.now();
-        let peers = if append.record.is_none() { &self.signs } else { &self.peers };
+        let peers = if append.records.is_empty() { &self.signs } else { &self.peers };
         let (answer, _) = peers.call_within(us, &to.address, Epoch(0), append, writes).await?;
         // A record that is not chosen counts only in the term of its leader.
         let counts = |record: &RecordPosition| record.term == self.term || record.number <= append.chosen;
-        let last = append.record.filter(|record| answer.last.number >= record.number && counts(record));
+        let last = append.records.last().map(|sent| sent.position);
+        let last = last.filter(|record| answer.last.number >= record.number && counts(record));
         self.answered(to.id, begun_us, last.map(|record| record.number), &answer);
         Ok(answer)
     }
@@ -141,9 +169,9 @@ async fn send(leading: &Leading, to: &MetaMember) -> Result<(), FeedError> {
             news.await;
             continue;
         }
-        let record = if known.is_incomplete { None } else { leading.history.borrow().get(next) };
+        let batch = if known.is_incomplete { None } else { leading.batch(next) };
         let base = leading.base;
-        let Some((position, writes)) = record else {
+        let Some((records, writes)) = batch else {
             if !known.is_incomplete && next <= base.number && known.last == base {
                 next = base.number + 1;
                 continue;
@@ -157,14 +185,11 @@ async fn send(leading: &Leading, to: &MetaMember) -> Result<(), FeedError> {
         };
         let previous = leading.history.borrow().get(next - 1).map(|(position, _)| position);
         let previous = previous.or((base.number + 1 == next).then_some(base));
-        let append = Append {
-            previous: previous.unwrap_or_default(),
-            record: Some(position),
-            sum: crc(&writes),
-            ..leading.sign(to)
-        };
+        let last = next + records.len() as u64 - 1;
+        let append =
+            Append { previous: previous.unwrap_or_default(), records, sum: crc(&writes), ..leading.sign(to) };
         known = leading.send_append(to, APPEND_US, &append, writes).await?;
-        next = if known.last.number >= next { next + 1 } else { known.chosen + 1 };
+        next = if known.last.number >= last { last + 1 } else { known.chosen + 1 };
     }
     Ok(())
 }

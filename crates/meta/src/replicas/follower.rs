@@ -14,7 +14,7 @@ use world::{Answer, Call, CallError, Handler, Notify, Peers, World};
 use super::copy::{Copied, Files, chosen_members_of, last_of, members_of, members_value, term_of};
 use super::history::History;
 use super::{APPEND_US, ELECTION_US, ServerOptions};
-use crate::kv::{EncodedRecord, Engine, EngineError, Store, Writes, unpacked, writes_of};
+use crate::kv::{Engine, EngineError, Store, Writes, unpacked, writes_of};
 use crate::records::to_value;
 use crate::{MetaError, keys};
 
@@ -247,7 +247,8 @@ impl Follower {
     }
 
     async fn append(&self, append: &Append, payload: Buf) -> Result<Appended, Refusal> {
-        if append.record.is_none() && append.term == self.term.get() && append.term >= self.promising.get() {
+        if append.records.is_empty() && append.term == self.term.get() && append.term >= self.promising.get()
+        {
             // A sign of life does not wait for a record that is being written.
             self.hear(&append.leader);
             if let Some(mut files) = self.files.try_lock() {
@@ -257,13 +258,67 @@ impl Follower {
         }
         let mut files = self.files.lock().await;
         let files = files.as_mut().ok_or(Refusal::NotLeader)?;
-        if self.heeds(files, append.term, &append.leader).await?
-            && let Some(record) = append.record
-            && !self.is_incomplete.get()
-        {
-            self.take(files, record, append, payload).await.map_err(|error| self.fail(error))?;
+        if self.heeds(files, append.term, &append.leader).await? && !self.is_incomplete.get() {
+            let taken = match append.records.as_slice() {
+                [] => Ok(()),
+                [one] => self.take(files, one.position, append, payload).await,
+                several => self.take_chosen(files, several, append, &payload).await,
+            };
+            taken.map_err(|error| self.fail(error))?;
         }
         Ok(self.appended())
+    }
+
+    /// Takes several records that are all chosen, with one sync, as far as they go on from those that are here.
+    async fn take_chosen(
+        &self,
+        files: &mut Files,
+        sent: &[SentRecord],
+        append: &Append,
+        payload: &Buf,
+    ) -> Result<(), MetaError> {
+        let (mut records, mut from, mut before) = (Vec::new(), 0, append.previous);
+        for SentRecord { position, len } in sent {
+            let upto = from + *len as usize;
+            let is_next = records.is_empty() || position.number == before.number + 1;
+            if upto > payload.len() || !is_next || position.number > append.chosen {
+                return Err(MetaError::Damaged);
+            }
+            if position.number > self.chosen() {
+                records.push((*position, before, payload.slice(from..upto)));
+            }
+            (from, before) = (upto, *position);
+        }
+        let last = self.last();
+        let Some((first, previous, _)) = records.first().cloned() else { return Ok(()) };
+        // The last record that is here is chosen, if it is one of these, or the one before.
+        if last.number > self.chosen()
+            && (last == first || last == previous && first.number == last.number + 1)
+        {
+            self.first_is_chosen();
+        }
+        records.retain(|(position, ..)| position.number > self.chosen());
+        if records.first().is_none_or(|(first, ..)| first.number != self.chosen() + 1) {
+            return Ok(());
+        }
+        let mut all = Vec::with_capacity(records.len());
+        for (position, _, payload) in records {
+            let writes = unpacked(&payload).ok_or(MetaError::Damaged)?;
+            if term_of(&writes) != position.term {
+                return Err(MetaError::Damaged);
+            }
+            all.push((position, payload, writes));
+        }
+        let payloads: Vec<&Buf> = all.iter().map(|(_, payload, _)| payload).collect();
+        let batch = self.with_store(|store| store.batch(&payloads))?;
+        self.make_room(files, batch.len()).await;
+        files.journal.append_batch(&batch).await.map_err(EngineError::Journal)?;
+        for (position, payload, writes) in all {
+            self.with_store(|store| store.replace_unchosen(writes))?;
+            self.first_is_chosen();
+            self.history.borrow_mut().push(position, payload);
+        }
+        Ok(())
     }
 
     /// Takes a record, if it is the next one. It may replace one that is not chosen.
@@ -295,7 +350,7 @@ impl Follower {
                 return Err(MetaError::Damaged);
             }
             let encoded = self.with_store(|store| store.replace_unchosen(writes))?;
-            self.make_room(files, &encoded).await;
+            self.make_room(files, encoded.bytes.len()).await;
             files.journal.append(&encoded).await.map_err(EngineError::Journal)?;
             self.history.borrow_mut().push(record, payload);
         }
@@ -314,8 +369,8 @@ impl Follower {
     }
 
     /// Switches to the other half of the journal if this one is full.
-    async fn make_room(&self, files: &mut Files, record: &EncodedRecord) {
-        if files.journal.fits(record) {
+    async fn make_room(&self, files: &mut Files, len: usize) {
+        if files.journal.fits(len) {
             return;
         }
         self.flushed().await;

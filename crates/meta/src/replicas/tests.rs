@@ -236,7 +236,7 @@ async fn nemesis(servers: &Servers, world: &World, until: u64) {
                 NODES.iter().for_each(|node| servers.start(node));
             }
             // Those that have just begun may not have one yet.
-            _ if world.now() > began + 5_000_000 => {
+            _ if world.now() > began + 15_000_000 => {
                 simulation.slow_disk(node, JOURNAL, 100);
                 world.sleep(pause).await;
                 simulation.slow_disk(node, JOURNAL, 1);
@@ -410,4 +410,48 @@ fn a_removed_server_ends_and_the_last_one_stays() {
         assert!(error.is_some_and(|error| error.contains("is the only member")));
         set(&peers, 7).await.expect("one is enough, if it is the only one");
     });
+}
+
+/// The journal of one follower is so slow that it could not take records one by one.
+#[test]
+fn a_slow_follower_keeps_up() {
+    let (servers, client) = Servers::together(5, SimOptions::default());
+    let seen = servers.simulation.block_on("client", async {
+        let leads = leader(&client).await;
+        let slow = NODES.into_iter().find(|node| *node != leads).expect("there are three");
+        servers.simulation.slow_disk(slow, JOURNAL, 200);
+        let stop = Rc::new(Cell::new(false));
+        for number in 0..8 {
+            let (on, stop) = (client.clone(), Rc::clone(&stop));
+            client.spawn("test", async move {
+                let peers = Peers::new(on.clone(), identity(Role::Client));
+                for value in (0..).map(|round: u64| 10 * round + number) {
+                    if stop.get() || set(&peers, value).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        let peers = Peers::new(client.clone(), identity(Role::Meta));
+        let (mut most, mut last) = (0, 0);
+        let until = client.now() + 20_000_000;
+        while client.now() < until {
+            client.sleep(100_000).await;
+            let (Some(first), Some(behind)) = (status(&peers, &leads).await, status(&peers, slow).await)
+            else {
+                continue;
+            };
+            last = first.last.number;
+            most = most.max(last.saturating_sub(behind.last.number));
+        }
+        stop.set(true);
+        client.sleep(2_000_000).await;
+        let level = status(&peers, slow).await.expect("it is there").last.number;
+        assert!(level >= last, "two seconds later it has {level} of {last}");
+        (most, last)
+    });
+    servers.assert_none_has_ended();
+    let (most, last) = seen;
+    assert!(last > 5_000, "there were only {last} records");
+    assert!(most < 1_000, "it was {most} records behind, of {last}");
 }

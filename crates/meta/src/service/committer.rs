@@ -178,7 +178,7 @@ impl Shared {
 
     /// Switches to the other half of the journal if this one is full.
     async fn make_room(&self, journal: &mut Journal, record: &EncodedRecord) {
-        if journal.fits(record) {
+        if journal.fits(record.bytes.len()) {
             return;
         }
         self.flushed().await;

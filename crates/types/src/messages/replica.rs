@@ -43,6 +43,13 @@ records! {
         /// Whether the caller is a member, as far as the answerer knows.
         is_member: bool,
     };
+    /// A record on its way to a follower.
+    part SentRecord {
+        /// Its number and its term.
+        position: RecordPosition,
+        /// Bytes of its writes.
+        len: u32,
+    }
     /// Leader to follower: it leads, and perhaps a record. The payload has the record's writes.
     152 Append {
         /// The server that is meant.
@@ -51,10 +58,10 @@ records! {
         term: u64,
         /// The leader.
         leader: MetaMember,
-        /// Where the leader's records end before this one, or at all if there is none.
+        /// Where the leader's records end before these, or at all if there are none.
         previous: RecordPosition,
-        /// The number and the term of the record, if there is one.
-        record: Option<RecordPosition>,
+        /// The records whose writes are the payload, one after the other. If they are several, all of them are chosen.
+        records: Vec<SentRecord>,
         /// All records up to this one are chosen.
         chosen: u64,
         /// CRC-32C of the payload.
