@@ -20,16 +20,22 @@ use crate::kv::{Engine, KeyValue, Writes};
 use crate::records::{BrickRecord, VERSION, VolumeRecord, from_value, to_value};
 use crate::{IDS_END, MetaError, keys};
 
-/// Steps of counters: more than was given out since the backup, by any account.
-const IDS_STEP: u64 = 1 << 40;
+/// Steps of counters: more than was given out since the backup, by any account. By the clock they are larger still, so that two
+/// restorations of one backup give out different numbers: as long as fewer than these are given out in a second.
+const STEP: u64 = 1 << 40;
+const OF_A_SECOND: u64 = 1 << 20;
 const VOLUMES_STEP: u32 = 1 << 16;
-const MAP_STEP: u64 = 1 << 40;
+const VOLUMES_OF_A_SECOND: u64 = 4;
+/// The year 2020, in seconds since 1970: there are fewer ids of volumes.
+const VOLUMES_SINCE: u64 = 1_577_836_800;
 
 /// A store that is being restored into a new engine. Until [`finish`](Restoring::finish) the engine has nothing.
 pub struct Restoring {
     engine: Engine,
     found: RestoredStore,
     writes: Writes,
+    /// The time, in seconds since 1970.
+    now: u64,
 }
 
 /// What was restored.
@@ -50,16 +56,17 @@ pub struct RestoredStore {
 }
 
 impl Restoring {
-    /// Begins. The engine must be new.
+    /// Begins. The engine must be new. `now`: seconds since 1970.
     ///
     /// # Errors
     /// [`MetaError::Exists`] if there is a cluster in it.
-    pub fn begin(engine: &Engine) -> Result<Restoring, MetaError> {
+    pub fn begin(engine: &Engine, now: u64) -> Result<Restoring, MetaError> {
         if crate::cluster_of(engine)?.is_some() {
             return Err(MetaError::Exists);
         }
         engine.begin_staging()?;
-        Ok(Restoring { engine: engine.clone(), found: RestoredStore::default(), writes: Writes::new() })
+        let (found, writes) = (RestoredStore::default(), Writes::new());
+        Ok(Restoring { engine: engine.clone(), found, writes, now })
     }
 
     /// Adds a part of what is left, in any order.
@@ -96,6 +103,14 @@ impl Restoring {
         Ok(self.found)
     }
 
+    /// A counter that is above all that was given out before.
+    fn raised(&self, old: u64) -> u64 {
+        let by_clock = self.now.saturating_mul(OF_A_SECOND);
+        // A clock that is centuries ahead would leave no ids.
+        let by_clock = if by_clock < IDS_END / 2 { by_clock } else { 0 };
+        old.saturating_add(STEP).max(by_clock)
+    }
+
     /// The value that a key gets; `None` if it has none any more.
     fn restored(&mut self, key: &[u8], value: Vec<u8>) -> Result<Option<Vec<u8>>, MetaError> {
         let kind = keys::Restore::of(key).ok_or(MetaError::Damaged)?;
@@ -111,15 +126,16 @@ impl Restoring {
             }
             keys::Restore::MapVersion => {
                 let MapVersion(version) = read(&value)?;
-                Some(to_value(&MapVersion(version.checked_add(MAP_STEP).ok_or(MetaError::Damaged)?)))
+                Some(to_value(&MapVersion(self.raised(version))))
             }
             keys::Restore::Ids => {
-                let ids = read::<u64>(&value)?.saturating_add(IDS_STEP);
+                let ids = self.raised(read(&value)?);
                 (ids < IDS_END).then(|| to_value(&ids)).ok_or(MetaError::Damaged).map(Some)?
             }
             keys::Restore::Volumes => {
-                let ids = read::<u32>(&value)?.checked_add(VOLUMES_STEP).ok_or(MetaError::Damaged)?;
-                Some(to_value(&ids))
+                let old = read::<u32>(&value)?.checked_add(VOLUMES_STEP).ok_or(MetaError::Damaged)?;
+                let by_clock = self.now.saturating_sub(VOLUMES_SINCE).saturating_mul(VOLUMES_OF_A_SECOND);
+                Some(to_value(&old.max(u32::try_from(by_clock).unwrap_or(0))))
             }
             keys::Restore::Brick => {
                 let record = BrickRecord { state: BrickState::Out, incarnation: NO_LIFE, ..read(&value)? };
@@ -206,7 +222,7 @@ mod tests {
             let before = fixture.state.cluster.map().clone();
             let engine = fixture.state.store.engine();
             let restored = Engine::memory();
-            let mut restoring = Restoring::begin(&restored).expect("new");
+            let mut restoring = Restoring::begin(&restored, 1_800_000_000).expect("new");
             restoring.add(engine.pairs().expect("readable")).expect("of this build");
             let found = restoring.finish(&[BrickId(2)]).expect("a cluster");
             assert_eq!(found.cluster, before.cluster);
@@ -214,7 +230,15 @@ mod tests {
             let store = Store::open(restored).expect("there");
             let ids = |store: &Store| store.get(&keys::id_counter(), from_value::<u64>).expect("there").0;
             let (old, new) = (ids(&fixture.state.store), ids(&store));
-            assert!(new.expect("a number") >= old.expect("a number").map(|old| old + IDS_STEP));
+            let (old, new) = (old.expect("a number").expect("whole"), new.expect("a number").expect("whole"));
+            assert!(new >= old + STEP && new < IDS_END);
+            // The same backup once more, a second later.
+            let again = Engine::memory();
+            let mut restoring = Restoring::begin(&again, 1_800_000_001).expect("new");
+            restoring.add(engine.pairs().expect("readable")).expect("of this build");
+            restoring.finish(&[]).expect("a cluster");
+            let later = ids(&Store::open(again).expect("there")).expect("a number").expect("whole");
+            assert!(later >= new + OF_A_SECOND);
             let cluster = Cluster::load(&store, 5).expect("whole");
             assert!(cluster.map().version > before.version);
             for volume in &cluster.map().volumes {
@@ -231,11 +255,11 @@ mod tests {
     #[test]
     fn a_store_with_a_cluster_and_nothing_at_all_are_refused() {
         let engine = Engine::memory();
-        let nothing = Restoring::begin(&engine).expect("new").finish(&[]);
+        let nothing = Restoring::begin(&engine, 7).expect("new").finish(&[]);
         assert!(matches!(nothing, Err(MetaError::NoCluster)));
         crate::create_cluster(&engine, ClusterId([1; 16])).expect("empty");
-        assert!(matches!(Restoring::begin(&engine), Err(MetaError::Exists)));
-        let mut restoring = Restoring::begin(&Engine::memory()).expect("new");
+        assert!(matches!(Restoring::begin(&engine, 7), Err(MetaError::Exists)));
+        let mut restoring = Restoring::begin(&Engine::memory(), 7).expect("new");
         assert!(restoring.add(vec![(vec![0x7f, 1], vec![2])]).is_err(), "a newer build's key");
         assert!(restoring.add(vec![(keys::cluster(), vec![VERSION + 1])]).is_err(), "a newer build's value");
     }

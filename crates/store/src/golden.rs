@@ -14,7 +14,7 @@ use world::{Disk, World};
 use crate::descriptor::Descriptor;
 use crate::journal::Journal;
 use crate::record::{
-    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn,
+    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn, Undrop,
 };
 use crate::superblock::Superblock;
 use crate::table::{Change, PAGE, Table};
@@ -69,6 +69,7 @@ async fn disk_as_text(world: &World) -> String {
     record::<Forget>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Configured>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Floor>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<Undrop>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     lines
 }
 

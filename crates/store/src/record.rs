@@ -124,4 +124,6 @@ records! {
         /// The least epoch that may still be promised.
         floor: Epoch,
     };
+    /// No object counts as dropped any more: a restored metadata service may have files again that were removed.
+    11 Undrop {};
 }

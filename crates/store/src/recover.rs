@@ -22,7 +22,7 @@ use crate::network::Network;
 use crate::primary::PrimaryCore;
 use crate::read_cache::ReadCache;
 use crate::record::{
-    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn,
+    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn, Undrop,
 };
 use crate::server::{Brick, BrickOptions, Counters, Server};
 use crate::shared_sync::SharedSync;
@@ -245,6 +245,7 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: ReplayedRecord) -
             slot.borrow_mut().apply_forget(&forget, stamp);
         }
         Configured::KIND => slot.borrow_mut().apply_configured(&parse(&found)?, stamp),
+        Undrop::KIND => slot.borrow_mut().apply_undrop(),
         Floor::KIND => {
             let floor: Floor = parse(&found)?;
             slot.borrow_mut().apply_floor(floor.group, floor.floor, stamp);

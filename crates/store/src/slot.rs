@@ -570,6 +570,17 @@ impl SlotCore {
         assert!(self.dropped.len() <= DROPPED_MAX, "dropped objects would fill the RAM");
     }
 
+    /// Forgets which objects were dropped.
+    pub(crate) fn apply_undrop(&mut self) {
+        self.dropped.clear();
+        self.dropped_order.clear();
+    }
+
+    /// Whether any object counts as dropped.
+    pub(crate) fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
     /// Whether an object was dropped lately.
     pub(crate) fn is_dropped(&self, object: ObjectId) -> bool {
         self.dropped.contains(&object)

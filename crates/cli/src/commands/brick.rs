@@ -3,7 +3,7 @@
 mod bench;
 mod load;
 mod probe;
-mod replace;
+pub(crate) mod replace;
 mod tune;
 
 use std::path::{Path, PathBuf};

@@ -170,15 +170,16 @@ fn recovery(report: &RecoveryReport) -> String {
         let awaited = match bricks.is_empty() {
             true => String::new(),
             false => format!(
-                ": start the bricks {} (or restore again, with --without those that are gone for good)",
+                ": start the bricks {} (or stop this server, and restore from its directory --without those that are gone for good)",
                 bricks.join(", ")
             ),
         };
         text += &format!("\n  restored: {groups} groups wait for what bricks know of them{awaited}\n");
     }
     if *unclear > 0 {
-        text +=
-            &format!("  of these, {unclear} were last served by a build that did not keep what they were\n");
+        text += &format!(
+            "  of these, {unclear} stay unknown: too many of their bricks are lost, or were not started since they got this version\n"
+        );
     }
     if *doubtful > 0 {
         text += &format!(

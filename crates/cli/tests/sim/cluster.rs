@@ -168,7 +168,7 @@ impl Cluster {
     /// The store is lost, and a new one is made of a backup, which does not wait for some bricks.
     pub(crate) fn restore(&self, backup: Vec<(Vec<u8>, Vec<u8>)>, lost: &[BrickId]) {
         let engine = Engine::memory_with_journal("journal of the restored");
-        let mut restoring = Restoring::begin(&engine).expect("a fresh engine");
+        let mut restoring = Restoring::begin(&engine, 1_700_000_000).expect("a fresh engine");
         restoring.add(backup).expect("of this build");
         restoring.finish(lost).expect("it has a cluster");
         self.engines.borrow_mut().insert(META_NODES[0], engine);

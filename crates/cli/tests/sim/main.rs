@@ -11,6 +11,7 @@ mod fence;
 mod halves;
 mod late_reports;
 mod long;
+mod names;
 mod nbd;
 mod nemesis;
 mod network;
@@ -65,6 +66,16 @@ fn one_storm_gives_one_trace() {
 #[test]
 fn a_slow_brick_costs_readers_little() {
     (1..=2).for_each(slow_brick::run);
+}
+
+/// Clients work on the same names while metadata servers die: `SHOAL_CRASHES=N` says how often.
+#[test]
+fn names_have_one_history() {
+    let crashes = number("SHOAL_CRASHES", 40);
+    let seeds = number("SHOAL_SEED", 1)..number("SHOAL_SEED", 1) + number("SHOAL_SEEDS", 2);
+    let operations: usize = seeds.map(|seed| names::run(seed, crashes)).sum();
+    println!("{operations} operations on names");
+    assert!(operations > 1000, "only {operations} operations");
 }
 
 /// The metadata comes back from a backup that is older than what the bricks know: what they have is read.

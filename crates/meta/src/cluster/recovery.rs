@@ -9,14 +9,19 @@
 //! - No later one will be served, because it would need promises below the floor.
 //! - A slot that a later, unserved epoch had expelled or admitted has missed nothing.
 //!
+//! A brick that was made anew under an old id knows nothing of its slots, so these are Out. Where as many bricks are given up
+//! as one configuration needs, another one may lie on bricks that the table does not name: then all bricks must answer.
+//!
 //! # Invariants
+//! - No group goes on with fewer than K live slots on bricks that are not given up.
 //! - A group without a live slot is one whose configuration is not known. (Otherwise K slots or more are live.)
 //! - The epoch that a group goes on with is above all that any brick has promised.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use types::limits::RECOVER_MAX;
-use types::messages::cluster::{ClusterMap, GroupConfig, SlotState};
+use types::messages::cluster::{BrickInfo, ClusterMap, GroupConfig, SlotConfig, SlotState};
 use types::messages::recovery::{GroupFloor, HeldGroup, RecoveryReport};
 use types::{BrickId, Code, Epoch, GroupId};
 
@@ -39,12 +44,12 @@ struct Known {
     floor: Epoch,
     /// The newest epoch that any of them has promised.
     promised: Epoch,
-    /// The newest configuration that any of them has.
-    newest: Option<GroupConfig>,
+    /// The newest configuration that any of them has; the table of the backup as long as nobody has another one.
+    newest: GroupConfig,
     /// Bricks that may have a slot.
     members: BTreeSet<BrickId>,
-    /// Bricks that have answered, with the floor as it is now.
-    answered: BTreeSet<BrickId>,
+    /// Members that have answered, with the floor as it is now, and whether they knew the group.
+    answered: BTreeMap<BrickId, bool>,
 }
 
 /// How a group goes on.
@@ -58,6 +63,10 @@ pub(crate) struct Recovery {
     groups: BTreeMap<GroupId, Known>,
     /// Bricks that nobody waits for.
     lost: BTreeSet<BrickId>,
+    /// Bricks that have answered for all groups, with the floors as they are now.
+    complete: BTreeSet<BrickId>,
+    /// How often a floor was raised.
+    raised: u64,
     doubtful: u32,
 }
 
@@ -68,20 +77,23 @@ impl Recovery {
         for volume in &map.volumes {
             for ((index, group), code) in (0..).zip(&volume.groups).zip(codes_of(volume)) {
                 if group.live() == 0 {
+                    let live = |slot: &SlotConfig| SlotConfig { state: SlotState::Live, ..slot.clone() };
+                    // Where nobody has promised anything nothing was written, and every slot has all of it.
+                    let slots = group.slots.iter().map(live).collect();
                     let known = Known {
                         code,
                         floor: group.epoch,
                         promised: Epoch(0),
-                        newest: None,
+                        newest: GroupConfig { epoch: Epoch(0), slots },
                         members: group.slots.iter().map(|slot| slot.brick).collect(),
-                        answered: BTreeSet::new(),
+                        answered: BTreeMap::new(),
                     };
                     groups.insert(GroupId { volume: volume.id, index }, known);
                 }
             }
         }
-        let lost = lost.iter().copied().collect();
-        (!groups.is_empty()).then_some(Recovery { groups, lost, doubtful: 0 })
+        let (lost, complete) = (lost.iter().copied().collect(), BTreeSet::new());
+        (!groups.is_empty()).then_some(Recovery { groups, lost, complete, raised: 0, doubtful: 0 })
     }
 
     /// Whether all groups are known.
@@ -89,15 +101,31 @@ impl Recovery {
         self.groups.is_empty()
     }
 
-    /// What to ask a brick next, of the groups after `after`.
+    /// What to ask a brick next, of the groups after `after`. Nothing if it has told everything.
     pub(crate) fn to_ask(&self, brick: BrickId, after: Option<GroupId>) -> Vec<GroupFloor> {
-        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
-        let groups = types::cost::walked(self.groups.range((from, std::ops::Bound::Unbounded)));
-        let unanswered = groups.filter(|(_, known)| !known.answered.contains(&brick));
+        if self.complete.contains(&brick) {
+            return Vec::new();
+        }
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let groups = types::cost::walked(self.groups.range((from, Bound::Unbounded)));
+        let unanswered = groups.filter(|(_, known)| !known.answered.contains_key(&brick));
         unanswered
             .map(|(group, known)| GroupFloor { group: *group, floor: known.floor })
             .take(RECOVER_MAX)
             .collect()
+    }
+
+    /// A number that changes whenever a floor is raised.
+    pub(crate) fn raised(&self) -> u64 {
+        self.raised
+    }
+
+    /// A brick was asked for all groups, and no floor was raised since it was asked for the first one, when this was
+    /// [`raised`](Recovery::raised).
+    pub(crate) fn told_all(&mut self, brick: BrickId, raised: u64) {
+        if raised == self.raised {
+            self.complete.insert(brick);
+        }
     }
 
     /// A brick has answered. Returns whether its answer makes sense.
@@ -107,33 +135,69 @@ impl Recovery {
         for GroupFloor { group, floor } in asked {
             let Some(known) = self.groups.get_mut(group) else { continue };
             match held.get(group) {
-                // Another brick's answer may have raised the floor meanwhile. Where it knows nothing, there is nothing to raise.
-                None => drop(known.answered.insert(brick)),
-                Some(held) => makes_sense &= known.learn(brick, *floor, held),
+                // It has nothing whose floor could be raised.
+                None if known.members.contains(&brick) => drop(known.answered.insert(brick, false)),
+                None => {}
+                Some(held) => match known.learn(brick, *floor, held) {
+                    Learned::Nonsense => makes_sense = false,
+                    Learned::Raised => {
+                        self.raised += 1;
+                        self.complete.clear();
+                    }
+                    Learned::Known => {}
+                },
             }
         }
         makes_sense
     }
 
-    /// Groups that can go on, at most `most`; they are known from now on.
-    pub(crate) fn take_known(&mut self, most: usize) -> Vec<Resumed> {
-        let can_go_on = |known: &Known| {
-            let all = known.members.difference(&self.lost).all(|brick| known.answered.contains(brick));
-            all && !known.answered.is_empty() && !known.is_unclear()
-        };
-        let found: Vec<GroupId> = types::cost::walked(&self.groups)
-            .filter(|(_, known)| can_go_on(known))
-            .map(|(group, _)| *group)
-            .take(most)
-            .collect();
-        let mut resumed = Vec::new();
-        for group in found {
-            let Some(known) = self.groups.remove(&group) else { continue };
-            let given_up = known.members.intersection(&self.lost).count();
-            self.doubtful += u32::from(given_up >= known.code.k());
-            // Without any promise nothing was ever written: the table is that of the backup, and every slot has all of it.
-            let config = known.newest.unwrap_or(GroupConfig { epoch: known.floor, slots: Vec::new() });
-            resumed.push(Resumed { group, config: GroupConfig { epoch: known.floor, ..config } });
+    /// Whether a brick has answered for a group.
+    fn has_told(&self, known: &Known, brick: BrickId) -> bool {
+        known.answered.contains_key(&brick) || self.complete.contains(&brick)
+    }
+
+    /// The bricks that are still to answer for a group.
+    fn awaited<'a>(
+        &'a self,
+        known: &'a Known,
+        bricks: &'a [BrickInfo],
+    ) -> impl Iterator<Item = BrickId> + 'a {
+        // More than the members, where they may not be all.
+        let others =
+            bricks.iter().map(|brick| brick.id).filter(|_| known.given_up(&self.lost) >= known.code.k());
+        let all = known.members.iter().copied().chain(others);
+        all.filter(|brick| !self.lost.contains(brick) && !self.has_told(known, *brick))
+    }
+
+    /// The configuration with which a group goes on, if it is known. `bricks`: all that the map has.
+    fn decided(&self, known: &Known, bricks: &[BrickInfo]) -> Option<GroupConfig> {
+        if known.newest.epoch < known.promised || self.awaited(known, bricks).next().is_some() {
+            return None;
+        }
+        let was_promised = known.promised > Epoch(0);
+        let mut slots = known.newest.slots.clone();
+        for slot in &mut slots {
+            let knows_it = known.answered.get(&slot.brick) == Some(&true);
+            // It was made anew since. What is lost is put Out later, if the group can do without.
+            if was_promised && !knows_it && !self.lost.contains(&slot.brick) {
+                slot.state = SlotState::Out;
+            }
+        }
+        let is_there = |slot: &&SlotConfig| slot.state == SlotState::Live && !self.lost.contains(&slot.brick);
+        let enough = slots.iter().filter(is_there).count() >= known.code.k();
+        enough.then_some(GroupConfig { epoch: known.floor, slots })
+    }
+
+    /// Groups that can go on, at most `most`; they are known from now on. `bricks`: all that the map has.
+    pub(crate) fn take_known(&mut self, bricks: &[BrickInfo], most: usize) -> Vec<Resumed> {
+        let decided = types::cost::walked(&self.groups).filter_map(|(group, known)| {
+            Some(Resumed { group: *group, config: self.decided(known, bricks)? })
+        });
+        let resumed: Vec<Resumed> = decided.take(most).collect();
+        for Resumed { group, .. } in &resumed {
+            let known = self.groups.remove(group);
+            let is_doubtful = known.is_some_and(|known| known.given_up(&self.lost) >= known.code.k());
+            self.doubtful += u32::from(is_doubtful);
         }
         resumed
     }
@@ -143,52 +207,56 @@ impl Recovery {
         self.groups.retain(|group, _| map.volume(group.volume).is_some());
     }
 
-    /// What is still to be learned.
-    pub(crate) fn report(&self) -> RecoveryReport {
-        let mut waits_for = BTreeSet::new();
+    /// What is still to be learned. `bricks`: all that the map has.
+    pub(crate) fn report(&self, bricks: &[BrickInfo]) -> RecoveryReport {
+        let (mut waits_for, mut unclear) = (BTreeSet::new(), 0);
         for known in types::cost::walked(self.groups.values()) {
-            let silent = known.members.difference(&self.lost).filter(|brick| !known.answered.contains(brick));
-            waits_for.extend(silent.copied());
+            let before = waits_for.len();
+            let mut awaited = self.awaited(known, bricks).peekable();
+            unclear += u32::from(awaited.peek().is_none() && self.decided(known, bricks).is_none());
+            if before < NAMED_MAX {
+                waits_for.extend(awaited);
+            }
         }
-        let unclear =
-            self.groups.values().filter(|known| known.has_all(&self.lost) && known.is_unclear()).count();
         RecoveryReport {
             groups: self.groups.len() as u32,
-            unclear: unclear as u32,
+            unclear,
             waits_for: waits_for.into_iter().take(NAMED_MAX).collect(),
             doubtful: self.doubtful,
         }
     }
 }
 
+/// What became of an answer.
+enum Learned {
+    Known,
+    /// The floor is higher now: all have to be asked again.
+    Raised,
+    Nonsense,
+}
+
 impl Known {
-    fn has_all(&self, lost: &BTreeSet<BrickId>) -> bool {
-        self.members.difference(lost).all(|brick| self.answered.contains(brick))
+    /// How many of the bricks that may have a slot are given up.
+    fn given_up(&self, lost: &BTreeSet<BrickId>) -> usize {
+        self.members.intersection(lost).count()
     }
 
-    /// Something newer than the newest configuration was promised, and nobody has kept what it was.
-    fn is_unclear(&self) -> bool {
-        self.newest.as_ref().map_or(Epoch(0), |config| config.epoch) < self.promised
-    }
-
-    /// Takes what a brick has said. False if it makes no sense.
-    fn learn(&mut self, brick: BrickId, floor: Epoch, held: &HeldGroup) -> bool {
+    /// Takes what a brick has said.
+    fn learn(&mut self, brick: BrickId, floor: Epoch, held: &HeldGroup) -> Learned {
         let highest = held.promised.max(held.floor);
         if highest.0 >= Epoch::END.0 - 2 * FLOOR_STEP {
-            return false;
+            return Learned::Nonsense;
         }
         if let Some(config) = &held.config {
             let bricks: BTreeSet<BrickId> = config.slots.iter().map(|slot| slot.brick).collect();
             let is_whole = config.slots.len() == self.code.slots() && bricks.len() == config.slots.len();
-            if config.epoch != held.promised
-                || !is_whole
-                || (config.live().count_ones() as usize) < self.code.k()
-            {
-                return false;
+            let live = config.live().count_ones() as usize;
+            if config.epoch != held.promised || !is_whole || live < self.code.k() {
+                return Learned::Nonsense;
             }
             self.members.extend(bricks);
-            if self.newest.as_ref().is_none_or(|newest| newest.epoch < config.epoch) {
-                self.newest = Some(config.clone());
+            if self.newest.epoch < config.epoch {
+                self.newest.clone_from(config);
             }
         }
         self.promised = self.promised.max(held.promised);
@@ -196,10 +264,12 @@ impl Known {
             // More has happened since the backup than was expected, or there was another restoration.
             self.floor = Epoch(highest.0 + FLOOR_STEP);
             self.answered.clear();
-        } else if floor == self.floor {
-            self.answered.insert(brick);
+            return Learned::Raised;
         }
-        true
+        if floor == self.floor {
+            self.answered.insert(brick, true);
+        }
+        Learned::Known
     }
 }
 
@@ -221,13 +291,9 @@ impl Cluster {
                 .filter(|brick| self.has_lease(*brick, now))
                 .collect();
             let Some(volume) = self.map.volumes.iter_mut().find(|volume| volume.id == id) else { continue };
-            for Resumed { group: id, mut config } in resumed {
+            for Resumed { group: id, config } in resumed {
                 let code = volume.code_of(id.index);
                 let Some(group) = volume.groups.get_mut(id.index as usize) else { continue };
-                if config.slots.is_empty() {
-                    config.slots.clone_from(&group.slots);
-                    config.slots.iter_mut().for_each(|slot| slot.state = SlotState::Live);
-                }
                 let bricks: Vec<BrickId> = config.slots.iter().map(|slot| slot.brick).collect();
                 resume(group, config);
                 bricks.into_iter().filter(|brick| !there.contains(brick)).for_each(|brick| {
@@ -251,11 +317,9 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use types::VolumeId;
-    use types::messages::cluster::SlotConfig;
-
     use super::*;
     use crate::fixture::{Fixture, on_all};
+    use types::VolumeId;
 
     /// The map of a cluster as it is after a restoration, and one of its groups.
     fn restored(fixture: &mut Fixture) -> (ClusterMap, GroupId, Vec<BrickId>) {
@@ -305,10 +369,13 @@ mod tests {
             assert!(tell(&mut recovery, group, bricks[0], Some(&older)));
             for brick in &bricks[2..] {
                 assert!(tell(&mut recovery, group, *brick, Some(&newer)));
-                assert!(recovery.take_known(9).iter().all(|one| one.group != group), "one may know more");
+                assert!(
+                    recovery.take_known(&map.bricks, 9).iter().all(|one| one.group != group),
+                    "one may know more"
+                );
             }
             assert!(tell(&mut recovery, group, bricks[1], Some(&newer)));
-            let resumed = recovery.take_known(9);
+            let resumed = recovery.take_known(&map.bricks, 9);
             assert_eq!(resumed.len(), 1);
             assert_eq!(resumed[0].config.slots, newer.slots);
             assert!(resumed[0].config.epoch > newer.epoch);
@@ -333,10 +400,10 @@ mod tests {
                 let said = (*brick != bricks[0]).then_some(&newer);
                 assert!(tell(&mut recovery, group, *brick, said));
             }
-            assert!(recovery.take_known(9).iter().all(|one| one.group != group));
-            assert!(recovery.report().waits_for.contains(&BrickId(77)));
+            assert!(recovery.take_known(&map.bricks, 9).iter().all(|one| one.group != group));
+            assert!(recovery.report(&map.bricks).waits_for.contains(&BrickId(77)));
             assert!(tell(&mut recovery, group, BrickId(77), Some(&newer)));
-            assert!(recovery.take_known(9).iter().any(|one| one.config.slots == newer.slots));
+            assert!(recovery.take_known(&map.bricks, 9).iter().any(|one| one.config.slots == newer.slots));
         });
     }
 
@@ -351,7 +418,7 @@ mod tests {
                 assert!(tell(&mut recovery, group, *brick, Some(&far)));
             }
             assert!(
-                recovery.take_known(9).iter().all(|one| one.group != group),
+                recovery.take_known(&map.bricks, 9).iter().all(|one| one.group != group),
                 "the first must promise more"
             );
             let again = recovery.to_ask(*bricks.last().expect("a brick"), None);
@@ -359,13 +426,21 @@ mod tests {
             for brick in &bricks {
                 assert!(tell(&mut recovery, group, *brick, Some(&far)));
             }
-            let resumed = recovery.take_known(9);
+            let resumed = recovery.take_known(&map.bricks, 9);
             assert!(resumed.iter().any(|one| one.group == group && one.config.epoch > far.epoch));
         });
     }
 
+    /// A brick that the map has says that it knows nothing of any group.
+    fn tell_nothing(recovery: &mut Recovery, brick: BrickId) {
+        let raised = recovery.raised();
+        let asked = recovery.to_ask(brick, None);
+        assert!(recovery.answered(brick, &asked, &[]));
+        recovery.told_all(brick, raised);
+    }
+
     #[test]
-    fn lost_bricks_are_not_awaited_and_too_many_of_them_make_a_group_doubtful() {
+    fn lost_bricks_are_not_awaited_and_too_many_of_them_leave_nothing() {
         on_all(|mut fixture| {
             let (map, group, bricks) = restored(&mut fixture);
             let code = map.volume(group.volume).expect("there").code_of(0);
@@ -373,13 +448,75 @@ mod tests {
             for given_up in 1..bricks.len() {
                 let mut recovery =
                     Recovery::of(&map, &bricks[..given_up]).expect("groups without live slots");
+                let goes_on = |recovery: &mut Recovery| {
+                    recovery.take_known(&map.bricks, 9).iter().any(|one| one.group == group)
+                };
                 for brick in &bricks[given_up..] {
-                    assert!(recovery.take_known(9).iter().all(|one| one.group != group));
+                    assert!(!goes_on(&mut recovery));
                     assert!(tell(&mut recovery, group, *brick, Some(&config(7, &slots))));
                 }
-                assert!(recovery.take_known(9).iter().any(|one| one.group == group));
-                assert_eq!(recovery.report().doubtful > 0, given_up >= code.k(), "{given_up} of {code}");
+                for other in map.bricks.iter().filter(|brick| !bricks.contains(&brick.id)) {
+                    assert_eq!(goes_on(&mut recovery), given_up < code.k() && given_up <= code.m());
+                    tell_nothing(&mut recovery, other.id);
+                }
+                let unclear = recovery.report(&map.bricks).unclear;
+                assert_eq!(unclear > 0, given_up > code.m(), "{given_up} of {code}");
             }
+        });
+    }
+
+    #[test]
+    fn bricks_that_nobody_has_named_are_asked_where_a_configuration_may_lie_on_them() {
+        on_all(|mut fixture| {
+            let (map, group, bricks) = restored(&mut fixture);
+            let code = map.volume(group.volume).expect("there").code_of(0);
+            // All bricks of the table were replaced since, and are gone.
+            let mut recovery = Recovery::of(&map, &bricks).expect("groups without live slots");
+            let others: Vec<BrickId> =
+                map.bricks.iter().map(|brick| brick.id).filter(|brick| !bricks.contains(brick)).collect();
+            others.iter().for_each(|brick| tell_nothing(&mut recovery, *brick));
+            assert!(recovery.take_known(&map.bricks, 9).iter().all(|one| one.group != group));
+            assert!(recovery.report(&map.bricks).unclear > 0);
+            // They join only now.
+            let new: Vec<_> = (70..70 + bricks.len() as u32).map(|brick| (BrickId(brick), true)).collect();
+            let newer = config(9, &new);
+            for (brick, _) in &new {
+                assert!(tell(&mut recovery, group, *brick, Some(&newer)));
+            }
+            let resumed = recovery.take_known(&map.bricks, 9);
+            assert!(resumed.iter().any(|one| one.config.slots == newer.slots), "{code}");
+            assert!(recovery.report(&map.bricks).doubtful > 0);
+        });
+    }
+
+    #[test]
+    fn a_disk_that_was_made_anew_under_its_old_id_has_nothing() {
+        on_all(|mut fixture| {
+            let (map, group, bricks) = restored(&mut fixture);
+            let mut recovery = Recovery::of(&map, &[]).expect("groups without live slots");
+            let slots: Vec<_> = bricks.iter().map(|brick| (*brick, true)).collect();
+            for brick in &bricks {
+                let said = (*brick != bricks[1]).then(|| config(7, &slots));
+                assert!(tell(&mut recovery, group, *brick, said.as_ref()));
+            }
+            let resumed = recovery.take_known(&map.bricks, 9);
+            let one = resumed.iter().find(|one| one.group == group).expect("enough are left");
+            let out: Vec<_> = one.config.slots.iter().filter(|slot| slot.state == SlotState::Out).collect();
+            assert_eq!(out.iter().map(|slot| slot.brick).collect::<Vec<_>>(), [bricks[1]]);
+        });
+    }
+
+    #[test]
+    fn what_was_never_served_goes_on_as_it_was() {
+        on_all(|mut fixture| {
+            let (map, group, bricks) = restored(&mut fixture);
+            let mut recovery = Recovery::of(&map, &[]).expect("groups without live slots");
+            for brick in &bricks {
+                assert!(tell(&mut recovery, group, *brick, None));
+            }
+            let resumed = recovery.take_known(&map.bricks, 9);
+            let one = resumed.iter().find(|one| one.group == group).expect("it is known");
+            assert_eq!(one.config.live().count_ones() as usize, bricks.len());
         });
     }
 
@@ -399,13 +536,16 @@ mod tests {
             for held in bad {
                 assert!(!recovery.answered(bricks[0], &asked, &[held]));
             }
-            assert!(recovery.report().waits_for.contains(&bricks[0]));
+            assert!(recovery.report(&map.bricks).waits_for.contains(&bricks[0]));
             assert!(recovery.answered(bricks[0], &asked, &[HeldGroup { config: None, ..good }]));
             for brick in &bricks[1..] {
                 assert!(tell(&mut recovery, group, *brick, Some(&config(6, &slots))));
             }
-            assert!(recovery.take_known(9).iter().all(|one| one.group != group), "nobody kept epoch 7");
-            assert_eq!(recovery.report().unclear, 1);
+            assert!(
+                recovery.take_known(&map.bricks, 9).iter().all(|one| one.group != group),
+                "nobody kept epoch 7"
+            );
+            assert_eq!(recovery.report(&map.bricks).unclear, 1);
         });
     }
 }

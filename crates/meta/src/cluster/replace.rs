@@ -31,26 +31,30 @@ impl Cluster {
         if old == new {
             return Err(of_brick(ReplaceErrorKind::SameBrick));
         }
-        let old = self.map.brick(old).ok_or(of_brick(ReplaceErrorKind::OldUnknown))?;
+        let groups: Vec<(GroupId, &VolumeInfo, &GroupConfig)> = self.groups_with(old).collect();
+        // A restored cluster may have groups with a brick that it never saw.
+        let (old, info) = (old, self.map.brick(old));
+        if info.is_none() && groups.is_empty() {
+            return Err(of_brick(ReplaceErrorKind::OldUnknown));
+        }
         let new = self.map.brick(new).ok_or(of_brick(ReplaceErrorKind::NewUnknown))?;
-        let groups: Vec<(GroupId, &VolumeInfo, &GroupConfig)> = self.groups_with(old.id).collect();
         if groups.is_empty() {
             return Ok(());
         }
-        if old.state == BrickState::Up {
+        if info.is_some_and(|old| old.state == BrickState::Up) {
             return Err(of_brick(ReplaceErrorKind::OldUp));
         }
         if !self.has_lease(new.id, now) {
             return Err(of_brick(ReplaceErrorKind::NewOut));
         }
         for (id, volume, group) in groups {
-            self.check_group(volume, group, old.id, new).map_err(|(what, brick)| ReplaceError {
+            self.check_group(volume, group, old, new).map_err(|(what, brick)| ReplaceError {
                 what,
                 group: Some(id),
                 brick: Some(brick),
             })?;
         }
-        if new.free < old.capacity.saturating_sub(old.free) {
+        if new.free < info.map_or(0, |old| old.capacity.saturating_sub(old.free)) {
             return Err(of_brick(ReplaceErrorKind::TooSmall));
         }
         Ok(())
@@ -96,7 +100,7 @@ impl Cluster {
         let mut writes = Writes::new();
         let mut changed = Vec::new();
         // An old brick that is Up is in no group, but can still be asked to purge its bytes of deleted volumes.
-        if self.map.brick(old).is_none_or(|brick| brick.state == BrickState::Up) {
+        if self.map.brick(old).is_some_and(|brick| brick.state == BrickState::Up) {
             return (0, writes);
         }
         assert_ne!(old, new, "the brick's bytes would count as lost and be overwritten");

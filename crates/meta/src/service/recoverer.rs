@@ -16,11 +16,18 @@ use crate::cluster::{Cluster, Recovery};
 const ROUND_US: u64 = HEARTBEAT_US / 4;
 /// How long a brick may take for an answer, in microseconds. It waits for room in its journal and for a sync.
 const ANSWER_US: u64 = 10_000_000;
+/// Bricks that are asked at the same time.
+const AT_ONCE: usize = 16;
 /// Groups that go on in one turn.
 const PART: usize = 512;
 
 pub(super) async fn run(shared: Rc<Shared>) {
     if shared.recovery.borrow().is_none() {
+        // The service may have ended between the last group and this.
+        let is_over = Cluster::lost_bricks(&shared.state.borrow().store).is_ok_and(|lost| !lost.is_empty());
+        if is_over && let Err(refusal) = shared.decide(|_| Ok(Cluster::recovery_is_over())) {
+            tracing::warn!(%refusal, "the bricks that were given up stay noted");
+        }
         return;
     }
     tracing::warn!("this cluster was restored: bricks are asked for what they know of its groups");
@@ -51,7 +58,8 @@ impl Shared {
     }
 
     pub(super) fn recovery_report(&self) -> Option<RecoveryReport> {
-        let report = self.recovery.borrow().as_ref().map(Recovery::report);
+        let (state, recovery) = (self.state.borrow(), self.recovery.borrow());
+        let report = recovery.as_ref().map(|recovery| recovery.report(&state.cluster.map().bricks));
         report.filter(|report| report.groups > 0 || report.doubtful > 0)
     }
 
@@ -66,12 +74,15 @@ impl Shared {
             let bricks = state.cluster.map().bricks.iter().filter(|brick| brick.state == BrickState::Up);
             bricks.map(|brick| (brick.id, brick.address.clone())).collect()
         };
-        join_all(up.iter().map(|(brick, address)| self.ask_for_groups(*brick, address))).await;
+        for some in up.chunks(AT_ONCE) {
+            join_all(some.iter().map(|(brick, address)| self.ask_for_groups(*brick, address))).await;
+            self.world.yield_now().await;
+        }
         // What this server says is true only while it leads.
         self.may_answer().await?;
         loop {
             let resumed = match &mut *self.recovery.borrow_mut() {
-                Some(recovery) => recovery.take_known(PART),
+                Some(recovery) => recovery.take_known(&self.state.borrow().cluster.map().bricks, PART),
                 None => return Ok(true),
             };
             if resumed.is_empty() {
@@ -89,13 +100,14 @@ impl Shared {
     }
 
     async fn ask_for_groups(&self, brick: BrickId, address: &str) {
+        let raised = self.recovery.borrow().as_ref().map_or(0, Recovery::raised);
         let mut after: Option<GroupId> = None;
         loop {
             let groups = match &*self.recovery.borrow() {
                 Some(recovery) => recovery.to_ask(brick, after),
                 None => return,
             };
-            let Some(last) = groups.last() else { return };
+            let Some(last) = groups.last() else { break };
             after = Some(last.group);
             let request = RecoverGroups { groups };
             let call = self.peers.call_within(ANSWER_US, address, Epoch(0), &request, Buf::default());
@@ -104,7 +116,8 @@ impl Shared {
                     let mut recovery = self.recovery.borrow_mut();
                     let Some(recovery) = &mut *recovery else { return };
                     if !recovery.answered(brick, &request.groups, &answer.groups) {
-                        tracing::error!(%brick, "what the brick says of its groups makes no sense: it is asked again");
+                        tracing::error!(%brick, "what the brick says of its groups makes no sense");
+                        return;
                     }
                 }
                 Err(CallError::Refused(refusal)) => {
@@ -112,6 +125,9 @@ impl Shared {
                 }
                 Err(error) => return tracing::debug!(%brick, %error, "the brick is asked again"),
             }
+        }
+        if let Some(recovery) = &mut *self.recovery.borrow_mut() {
+            recovery.told_all(brick, raised);
         }
     }
 }

@@ -57,7 +57,12 @@ impl Server {
             return Err(Refusal::StaleEpoch);
         }
         // An older build has promised without keeping the configuration.
-        let is_kept = self.slot.borrow().held_group(new.group).is_some_and(|held| held.config.is_some());
+        let kept = self.slot.borrow().held_group(new.group).and_then(|held| held.config);
+        if epoch == promised && kept.as_ref().is_some_and(|kept| *kept != new.config) {
+            tracing::error!(group = %new.group, %epoch, "two configurations of a group have the same epoch");
+            return Err(Refusal::StaleEpoch);
+        }
+        let is_kept = kept.is_some();
         if epoch > promised || !is_kept {
             let record = record::Configured { group: new.group, config: new.config };
             let appended = self.journal.append(&record, &types::Buf::empty());
@@ -97,6 +102,11 @@ impl Server {
             return Err(Refusal::Invalid);
         }
         self.journal.wait_for_space(Priority::Housekeeping, 64 * request.groups.len() + 4096).await?;
+        // A write to a file that is there again would be taken for one that nobody will miss. Clients from before are fenced.
+        if self.slot.borrow().has_dropped() {
+            self.journal.append(&record::Undrop {}, &types::Buf::empty());
+            self.slot.borrow_mut().apply_undrop();
+        }
         let mut held = Vec::new();
         for GroupFloor { group, floor } in request.groups {
             // A group of which nothing was ever promised has no live slot here.

@@ -48,7 +48,7 @@ pub(crate) struct ReplaceArgs {
 }
 
 /// `b3` or `3`.
-pub(super) fn brick_id(text: &str) -> Result<BrickId, String> {
+pub(crate) fn brick_id(text: &str) -> Result<BrickId, String> {
     let digits = text.strip_prefix('b').unwrap_or(text);
     let id = digits.parse().ok().filter(|id| *id > 0);
     id.map(BrickId).ok_or_else(|| format!("`{text}` is no brick: write its id, such as b3"))

@@ -66,7 +66,7 @@ pub(super) fn run(args: &BackupArgs, output: &Output) -> anyhow::Result<()> {
         return Ok(());
     }
     Err(problem(
-        "the server that leads has changed again and again while the metadata was read",
+        "the server that leads has changed again and again while the metadata was read, or others read it too",
         "`shoal meta list`; then again",
     ))
 }

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 use meta::check::unpacked_pairs;
 use meta::kv::KeyValue;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use types::ClusterId;
 use types::checksum::crc;
 
@@ -66,10 +68,9 @@ impl Writer {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(".unfinished");
+        unfinished.push(format!(".unfinished-{}", std::process::id()));
         let unfinished = PathBuf::from(unfinished);
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         let mut writer =
             Writer { out: BufWriter::new(file), path: path.to_owned(), unfinished, pairs: 0, bytes: 0 };
         let mut bytes = Vec::with_capacity(HEAD);
@@ -111,9 +112,14 @@ impl Writer {
         self.put(&crc(&pairs).to_le_bytes())?;
         self.out.flush()?;
         self.out.get_ref().sync_all()?;
-        // Unlike a rename, a link never replaces a file that has come meanwhile.
-        std::fs::hard_link(&self.unfinished, &self.path)?;
-        std::fs::remove_file(&self.unfinished)?;
+        // A file that has come meanwhile stays. Not every file system can promise that.
+        let (from, to) = (&self.unfinished, &self.path);
+        match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
+            Ok(()) => {}
+            Err(Errno::EEXIST) => return Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) if to.exists() => return Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => std::fs::rename(from, to)?,
+        }
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(dir)?.sync_all()?;
         Ok((self.pairs, self.bytes))

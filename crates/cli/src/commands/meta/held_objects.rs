@@ -114,8 +114,12 @@ fn all(
     id: GroupId,
     most: usize,
 ) -> Result<BTreeSet<ObjectId>, CallError> {
-    let mut objects = BTreeSet::new();
-    for slot in slots_to_ask(group, volume, id) {
+    let (mut objects, slots) = (BTreeSet::new(), slots_to_ask(group, volume, id));
+    if slots.is_empty() {
+        // A restored cluster does not know yet who has them.
+        return Err(CallError::Refused(Refusal::NotServing));
+    }
+    for slot in slots {
         let mut after = None;
         loop {
             let (found, next) = page(remote, group, id, slot, after, PAGE)?;

@@ -2,7 +2,7 @@
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::Args;
@@ -12,8 +12,9 @@ use meta::{Engine, MetaError};
 use serde_json::json;
 use types::BrickId;
 
-use super::backup_file::{ReadError, Reader};
+use super::backup_file::{Head, ReadError, Reader};
 use super::{explain, open_store};
+use crate::commands::brick::replace::brick_id;
 use crate::new_cluster::store_path;
 use crate::output::Output;
 use crate::problem::problem;
@@ -44,8 +45,8 @@ pub(super) struct RestoreArgs {
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// Bricks that are gone for good: nobody waits for them
-    #[arg(long, value_name = "ID[,ID...]", value_delimiter = ',')]
-    without: Vec<u32>,
+    #[arg(long, value_name = "ID[,ID...]", value_delimiter = ',', value_parser = brick_id)]
+    without: Vec<BrickId>,
     /// Memory budget
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
@@ -61,7 +62,12 @@ pub(super) fn run(args: &RestoreArgs, output: &Output) -> anyhow::Result<()> {
             "--dir with a new directory: nothing that exists is replaced",
         ));
     }
-    let made = make(args, &path, output);
+    let engine = Engine::open_redb_within(&path, args.memory.0)
+        .with_context(|| format!("cannot make {}", path.display()))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let restoring = Restoring::begin(&engine, now).map_err(|error| explain(error, &path))?;
+    let made = make(args, restoring, now, output);
+    drop(engine);
     if made.is_err() {
         // Only what was made here: the directory may be somebody's.
         drop(std::fs::remove_file(&path));
@@ -71,15 +77,23 @@ pub(super) fn run(args: &RestoreArgs, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn make(args: &RestoreArgs, path: &Path, output: &Output) -> anyhow::Result<RestoredStore> {
-    let engine = Engine::open_redb_within(path, args.memory.0)
-        .with_context(|| format!("cannot make {}", path.display()))?;
-    let mut restoring = Restoring::begin(&engine).map_err(|error| explain(error, path))?;
+fn make(
+    args: &RestoreArgs,
+    mut restoring: Restoring,
+    now: u64,
+    output: &Output,
+) -> anyhow::Result<RestoredStore> {
     let bar = output.spinner("restoring");
     if args.source.is_dir() {
         from_server(args, &mut restoring, &bar)?;
     } else {
-        from_file(args, &mut restoring, &bar)?;
+        let head = from_file(args, &mut restoring, &bar)?;
+        let minutes = now.saturating_sub(head.made / 1_000_000_000) / 60;
+        let (days, hours, minutes) = (minutes / 1440, minutes / 60 % 24, minutes % 60);
+        output.say(&format!(
+            "the backup was made {days} days {hours} h {minutes} min ago, and has everything up to record {}",
+            head.record
+        ));
     }
     let found = restoring.found();
     if let Some(alive) = found.members.iter().find(|address| is_alive(address)) {
@@ -89,13 +103,12 @@ fn make(args: &RestoreArgs, path: &Path, output: &Output) -> anyhow::Result<Rest
              there, nothing has to be restored",
         ));
     }
-    let lost: Vec<BrickId> = args.without.iter().map(|id| BrickId(*id)).collect();
-    let found = restoring.finish(&lost).map_err(|error| explain(error, &args.source))?;
+    let found = restoring.finish(&args.without).map_err(|error| explain(error, &args.source))?;
     bar.finish_and_clear();
     Ok(found)
 }
 
-fn from_file(args: &RestoreArgs, restoring: &mut Restoring, bar: &ProgressBar) -> anyhow::Result<()> {
+fn from_file(args: &RestoreArgs, restoring: &mut Restoring, bar: &ProgressBar) -> anyhow::Result<Head> {
     let cannot = |error: ReadError| {
         let hint = match error {
             ReadError::Io(_) => "a file that can be read",
@@ -113,7 +126,7 @@ fn from_file(args: &RestoreArgs, restoring: &mut Restoring, bar: &ProgressBar) -
     if restoring.found().cluster != reader.head.cluster {
         return Err(cannot(ReadError::Damaged(restoring.found().keys)));
     }
-    Ok(())
+    Ok(reader.head)
 }
 
 fn from_server(args: &RestoreArgs, restoring: &mut Restoring, bar: &ProgressBar) -> anyhow::Result<()> {
@@ -169,22 +182,17 @@ fn document(args: &RestoreArgs, found: &RestoredStore) -> serde_json::Value {
         "volumes": found.volumes,
         "inodes": found.inodes,
         "bricks": found.bricks.iter().map(|brick| brick.0).collect::<Vec<_>>(),
-        "without": args.without,
+        "without": args.without.iter().map(|brick| brick.0).collect::<Vec<_>>(),
     })
 }
 
 fn words(args: &RestoreArgs, found: &RestoredStore) -> String {
-    let waited: Vec<String> = found
-        .bricks
-        .iter()
-        .filter(|brick| !args.without.contains(&brick.0))
-        .map(BrickId::to_string)
-        .collect();
+    let waited: Vec<String> =
+        found.bricks.iter().filter(|brick| !args.without.contains(brick)).map(BrickId::to_string).collect();
     let dir = args.dir.display();
-    let unknown = args.without.iter().filter(|id| !found.bricks.contains(&BrickId(**id)));
-    let notes: String = unknown
-        .map(|id| format!("note: brick {id} of --without is not known to what was restored\n"))
-        .collect();
+    let unknown = args.without.iter().filter(|brick| !found.bricks.contains(brick));
+    let notes: String =
+        unknown.map(|id| format!("note: {id} of --without is not known to what was restored\n")).collect();
     notes
         + &format!(
             "restored cluster {}: volumes {}, {} inodes\n\
