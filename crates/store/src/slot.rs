@@ -22,6 +22,7 @@
 //! `invariants.rs` asserts those that can be checked on the state between two calls.
 
 mod checkpoint;
+mod configured;
 mod fill;
 mod group;
 mod invariants;
@@ -37,7 +38,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::code_probe::{CodeProbe, hit};
 use types::limits::{BLOCK, STRIPE_MAX, UNIT_MAX};
 use types::messages::brick::{OpKind, Prepare, PreparedOp, Tail, spans_len};
-use types::messages::recovery::HeldGroup;
 use types::{Epoch, GroupId, ObjectId, Refusal, Seq, StripeKey};
 
 pub(crate) use checkpoint::LiveRecord;
@@ -485,25 +485,6 @@ impl SlotCore {
         }
     }
 
-    /// Promises the epoch of a configuration, and keeps the configuration.
-    pub(crate) fn apply_configured(&mut self, configured: &crate::record::Configured, stamp: Stamp) {
-        let crate::record::Configured { group: id, config } = configured;
-        // A replay may find the copy that was written for a snapshot, and before it a newer promise of an older build.
-        if config.epoch < self.promised(*id) {
-            return;
-        }
-        self.apply_promise(*id, config.epoch, stamp);
-        if let Some(group) = self.groups.get_mut(id) {
-            group.config = Some(config.clone());
-        }
-    }
-
-    /// Promises to accept no take-over of an epoch below `floor`.
-    pub(crate) fn apply_floor(&mut self, id: GroupId, floor: Epoch, stamp: Stamp) {
-        let group = self.groups.entry(id).or_insert_with(|| SlotGroup::new(stamp.serial));
-        group.floor = group.floor.max(floor);
-    }
-
     /// Ends a take-over: aborts, commits the rest, serves the epoch.
     pub(crate) fn apply_settle(&mut self, settle: &crate::record::Settle, stamp: Stamp) {
         self.apply_promise(settle.group, settle.epoch, stamp);
@@ -570,17 +551,6 @@ impl SlotCore {
         assert!(self.dropped.len() <= DROPPED_MAX, "dropped objects would fill the RAM");
     }
 
-    /// Forgets which objects were dropped.
-    pub(crate) fn apply_undrop(&mut self) {
-        self.dropped.clear();
-        self.dropped_order.clear();
-    }
-
-    /// Whether any object counts as dropped.
-    pub(crate) fn has_dropped(&self) -> bool {
-        !self.dropped.is_empty()
-    }
-
     /// Whether an object was dropped lately.
     pub(crate) fn is_dropped(&self, object: ObjectId) -> bool {
         self.dropped.contains(&object)
@@ -626,19 +596,6 @@ impl SlotCore {
     /// The epoch promised for a group, 0 if none.
     pub(crate) fn promised(&self, id: GroupId) -> Epoch {
         self.groups.get(&id).map_or(Epoch(0), |group| group.promised)
-    }
-
-    /// What was promised last of a group, and its floor; `None` if nothing ever was.
-    pub(crate) fn held_group(&self, id: GroupId) -> Option<HeldGroup> {
-        let SlotGroup { promised, config, floor, .. } = self.groups.get(&id)?;
-        // An older build may have promised more since.
-        let config = config.clone().filter(|config| config.epoch == *promised);
-        Some(HeldGroup { group: id, promised: *promised, config, floor: *floor })
-    }
-
-    /// The least epoch that may still be promised for a group.
-    pub(crate) fn floor(&self, id: GroupId) -> Epoch {
-        self.groups.get(&id).map_or(Epoch(0), |group| group.floor)
     }
 
     /// The epoch served for a group.

@@ -121,7 +121,7 @@ pub(super) fn open_any(salt: &Salt, bytes: &[u8]) -> Option<(u64, Vec<Range<usiz
     let magic = bytes.first_chunk::<8>()?;
     let (first, inner, len) = checked(salt, bytes)?;
     match *magic {
-        MAGIC => Some((first, vec![HEADER..HEADER + inner.len()], len)),
+        MAGIC => Some((first, std::iter::once(HEADER..HEADER + inner.len()).collect(), len)),
         BATCH_MAGIC => {
             let (mut ranges, mut at) = (Vec::new(), 0);
             while at < inner.len() {
