@@ -68,22 +68,24 @@ fn a_slow_brick_costs_readers_little() {
     (1..=2).for_each(slow_brick::run);
 }
 
-/// Clients work on the same names while metadata servers die: `SHOAL_CRASHES=N` says how often.
+/// Clients work on the same names while metadata servers die: a million operations and 500 crashes. `SHOAL_NAMES_SEEDS=N` for
+/// other numbers of runs, of `SHOAL_CRASHES=N` each.
 #[test]
 fn names_have_one_history() {
     let crashes = number("SHOAL_CRASHES", 40);
-    let seeds = number("SHOAL_SEED", 1)..number("SHOAL_SEED", 1) + number("SHOAL_SEEDS", 13);
+    let seeds = number("SHOAL_SEED", 1)..number("SHOAL_SEED", 1) + number("SHOAL_NAMES_SEEDS", 13);
     let operations: usize = seeds.map(|seed| names::run(seed, crashes)).sum();
     println!("{operations} operations on names");
     assert!(operations > 1000, "only {operations} operations");
 }
 
 /// The metadata comes back from a backup that is older than what the bricks know: what they have is read.
+/// `SHOAL_RESTORED_SEEDS=N` for more runs.
 #[test]
 fn a_restored_cluster_has_the_newest_bytes() {
     log_if_asked();
     let first = number("SHOAL_SEED", 1);
-    (first..first + number("SHOAL_SEEDS", restored::SEEDS)).for_each(restored::run);
+    (first..first + number("SHOAL_RESTORED_SEEDS", restored::SEEDS)).for_each(restored::run);
 }
 
 /// A network that falls apart for longer than leases last: one side stops, and none diverges.

@@ -17,7 +17,7 @@ use crate::prng::Prng;
 use crate::scenario::bytes_of;
 
 /// Runs of the test.
-pub(crate) const SEEDS: u64 = 12;
+pub(crate) const SEEDS: u64 = 60;
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
 const FILES: u64 = 6;
 const LEN: usize = 100_000;

@@ -69,8 +69,8 @@ impl System {
         System::ALL.into_iter().find(|system| system.title() == title)
     }
 
-    /// All, in the order of a turn: every turn begins with another one, and every second one goes backwards, so that none
-    /// always comes after the same one.
+    /// All, in the order of a turn: turned round by some, and every second time backwards, so that none always comes after the
+    /// same one.
     pub fn in_turn(turn: u32) -> Vec<System> {
         let mut order = System::ALL.to_vec();
         order.rotate_left(turn as usize * 4 % System::ALL.len());

@@ -26,7 +26,7 @@ const RESTARTS: usize = 3;
 #[derive(Args)]
 #[command(after_help = "\
 Nobody waits meanwhile. The file has the whole metadata, and none of the bytes of files: these stay on the bricks. It takes
-about 200 bytes for each file. Keep it on another machine, and the file with the cluster's key too: the backup does not
+about 240 bytes for each file. Keep it on another machine, and the file with the cluster's key too: the backup does not
 have the key.
 
 Examples:
