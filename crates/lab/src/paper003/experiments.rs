@@ -113,7 +113,7 @@ impl Lab<'_> {
     fn dir(&self, side: Side) -> &Path {
         match side {
             Side::Kernel => self.ext4.dir(),
-            Side::Shoal => self.mount.dir(),
+            Side::Shoal | Side::BelowBrick => self.mount.dir(),
         }
     }
 
@@ -225,12 +225,13 @@ impl Lab<'_> {
             }
             thread::sleep(LOOK_AFTER);
         }
-        match system.side {
-            Side::Kernel => self.below_ext4.schedule_by(system.policy),
-            Side::Shoal => {
-                self.cluster.ask(&["brick", "tune", BRICK, &format!("scheduler={}", system.policy)]).map(drop)
-            }
-        }
+        let (of_kernel, of_brick) = match system.side {
+            Side::Kernel => return self.below_ext4.schedule_by(system.policy),
+            Side::Shoal => ("none", system.policy),
+            Side::BelowBrick => (system.policy, NOOP.policy),
+        };
+        self.below_brick.schedule_by(of_kernel)?;
+        self.cluster.ask(&["brick", "tune", BRICK, &format!("scheduler={of_brick}")]).map(drop)
     }
 }
 

@@ -9,7 +9,7 @@ use super::pictures::{kib, pictures};
 use super::runs::{Measured, Reader, Turns};
 use super::scale::{BRICK_MEMORY, CLIENT_MEMORY, DEPTH};
 use super::systems::{AUTO, NOOP, Side, System};
-use super::wanted::{self, beside_kernel};
+use super::wanted::{self, BesideKernel, beside_kernel, beside_kernel_below};
 use super::workloads::Workload;
 use crate::document::{self, size, written};
 use crate::{mechanism, verdict};
@@ -80,7 +80,8 @@ fn how(measured: &Measured) -> String {
             "schedulers",
             "SLQ, CFQ, Deadline, NOOP".into(),
             "the model: both readings of SLQ, slq-auto, and the paper's three; the device: the kernel's none, mq-deadline, kyber \
-             and bfq (CFQ has left Linux), and seven policies of the brick, which is in front of a device with none"
+             and bfq (CFQ has left Linux), seven policies of the brick, in front of a device with none, and a brick that takes requests as they come, in front \
+             of a device with each of the kernel's"
                 .into(),
         ),
         (
@@ -293,32 +294,35 @@ fn pairs_by_chance(turns: u32) -> u64 {
 
 fn against_kernel(measured: &Measured) -> String {
     let mut text = format!(
-        "## slq-auto and the kernel's best\n\nThe whole of Shoal, a mount, its daemons and the queue of the brick, beside ext4 with \
-         whichever of the four schedulers has the\nhighest median there. They differ only if no turn of one reaches any turn of the \
-         other; with {} turns each, chance alone does\nthat to one pair in {}. The last columns leave Shoal's own cost out: \
-         `slq-auto` over the `noop` of the same brick.\n\n\
-         | workload | slq-auto | the kernel's best | which is | ratio | | Shoal noop | ratio | |\n|---|---|---|---|---|---|---|---|---|\n",
+        "## slq-auto and the kernel's best\n\nFirst the orders alone: the same mount and the same brick, with `slq-auto` in its queue, or \
+         with requests as they come and the\nkernel's best scheduler below. Then the whole of Shoal, a mount, its daemons and the queue of \
+         the brick, beside ext4 over the kernel's\nbest. Two differ only if no turn of one reaches any turn of the other; with {} turns \
+         each, chance alone does that to one pair in {}.\n\n\
+         | workload | slq-auto | the kernel's best, below the brick | which is | ratio | | ext4 over the kernel's best | which is | ratio | \
+         |\n|---|---|---|---|---|---|---|---|---|---|\n",
         measured.turns(),
         pairs_by_chance(measured.turns())
     );
-    for beside in beside_kernel(measured) {
-        let noop = measured.scores(beside.workload, NOOP);
-        let over_noop = noop.map_or(["-".to_owned(), "-".to_owned()], |noop| {
-            let ratio = beside.auto.median / noop.median.max(f64::MIN_POSITIVE);
-            [format!("{ratio:.2}"), beside.auto.against(noop).words().to_owned()]
-        });
-        let (best, scores) = beside.best;
+    let whole = beside_kernel(measured);
+    for below in beside_kernel_below(measured) {
+        let of = |beside: &BesideKernel| {
+            let (best, scores) = beside.best;
+            let name = if best == NOOP { "none" } else { best.policy };
+            format!(
+                "{} | {name} | {:.2} | {}",
+                turns(Some(scores)),
+                beside.ratio(),
+                beside.compared().words()
+            )
+        };
+        let ext4 = whole.iter().find(|beside| beside.workload == below.workload);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {:.2} | {} | {} | {} |",
-            beside.workload.title(),
-            turns(Some(beside.auto)),
-            turns(Some(scores)),
-            best.policy,
-            beside.ratio(),
-            beside.compared().words(),
-            turns(noop),
-            over_noop.join(" | ")
+            "| {} | {} | {} | {} |",
+            below.workload.title(),
+            turns(Some(below.auto)),
+            of(&below),
+            ext4.map_or("- | - | - | -".to_owned(), of),
         );
     }
     text

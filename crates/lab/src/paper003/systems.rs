@@ -7,6 +7,9 @@ pub enum Side {
     Kernel,
     /// The queue of a direct brick, below a mount.
     Shoal,
+    /// The kernel's block layer, below such a brick, which takes requests as they come: what Shoal's policies would have to beat if
+    /// nothing else were different. (Without a scheduler of the kernel that is the brick's `noop`.)
+    BelowBrick,
 }
 
 /// One way to order requests.
@@ -26,6 +29,10 @@ const fn shoal(policy: &'static str) -> System {
     System { side: Side::Shoal, policy }
 }
 
+const fn below_brick(at: usize) -> System {
+    System { side: Side::BelowBrick, policy: KERNEL[at].0 }
+}
+
 const fn kernel(at: usize) -> System {
     System { side: Side::Kernel, policy: KERNEL[at].0 }
 }
@@ -37,7 +44,7 @@ pub const NOOP: System = shoal("noop");
 
 impl System {
     /// All, the kernel's first.
-    pub const ALL: [System; 11] = [
+    pub const ALL: [System; 14] = [
         kernel(0),
         kernel(1),
         kernel(2),
@@ -49,6 +56,9 @@ impl System {
         shoal("slq-nearest"),
         shoal("slq-lisf-first"),
         AUTO,
+        below_brick(1),
+        below_brick(2),
+        below_brick(3),
     ];
 
     /// Those of one side.
@@ -61,6 +71,7 @@ impl System {
         match self.side {
             Side::Kernel => format!("kernel {}", self.policy),
             Side::Shoal => format!("Shoal {}", self.policy),
+            Side::BelowBrick => format!("Shoal over kernel {}", self.policy),
         }
     }
 
@@ -90,10 +101,13 @@ mod tests {
         for system in System::ALL {
             assert_eq!(System::named(&system.title()), Some(system));
         }
-        assert_eq!((System::of(Side::Kernel).count(), System::of(Side::Shoal).count()), (4, 7));
+        let count = |side| System::of(side).count();
+        assert_eq!([Side::Kernel, Side::Shoal, Side::BelowBrick].map(count), [4, 7, 3]);
         for turn in 0..6 {
             let order = System::in_turn(turn);
-            assert!(System::ALL.iter().all(|system| order.contains(system)) && order.len() == 11);
+            assert!(
+                System::ALL.iter().all(|system| order.contains(system)) && order.len() == System::ALL.len()
+            );
             assert_ne!(order, System::in_turn(turn + 1));
         }
     }
