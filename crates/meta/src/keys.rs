@@ -28,6 +28,7 @@
 //! | `18` volume:4 | u64 | how often all files of a volume have counted as changed; absent if never |
 //! | `19` volume:4 | [`PlacementSpec`](types::messages::cluster::PlacementSpec) | how the topology places a volume; absent if it does not |
 //! | `1a` volume:4 | bool | new files begin near their writers; absent if they do not |
+//! | `1b` | u64 | the time of the last restoration, in seconds since 1970; absent if there was none |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
@@ -65,6 +66,7 @@ enum Kind {
     AllChanged = 0x18,
     Placement = 0x19,
     NearWriter = 0x1a,
+    Restored = 0x1b,
 }
 
 /// What becomes of a key when a store is restored.
@@ -100,8 +102,15 @@ impl Restore {
             Kind::Placement,
             Kind::NearWriter,
         ];
-        const FORGOTTEN: [Kind; 6] =
-            [Kind::Client, Kind::Done, Kind::Applied, Kind::Term, Kind::Incomplete, Kind::LostBricks];
+        const FORGOTTEN: [Kind; 7] = [
+            Kind::Client,
+            Kind::Done,
+            Kind::Applied,
+            Kind::Term,
+            Kind::Incomplete,
+            Kind::LostBricks,
+            Kind::Restored,
+        ];
         let first = *key.first()?;
         let is = |kind: Kind| first == kind as u8;
         Some(match first {
@@ -194,6 +203,11 @@ pub(crate) fn term() -> Vec<u8> {
 /// While this is there, the server is new and has nothing.
 pub(crate) fn incomplete() -> Vec<u8> {
     Key::new(Kind::Incomplete, 0).0
+}
+
+/// When the cluster was restored last.
+pub(crate) fn restored() -> Vec<u8> {
+    Key::new(Kind::Restored, 0).0
 }
 
 /// The bricks that a restored cluster does not wait for.

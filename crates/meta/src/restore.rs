@@ -99,6 +99,7 @@ impl Restoring {
             return Err(MetaError::NoCluster);
         }
         self.writes.insert(keys::lost_bricks(), Some(to_value(&lost.to_vec())));
+        self.writes.insert(keys::restored(), Some(to_value(&self.now.max(1))));
         self.engine.replace_by_staged(&self.writes)?;
         Ok(self.found)
     }

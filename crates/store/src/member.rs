@@ -8,6 +8,8 @@ use types::{Buf, Epoch, MapVersion, Refusal};
 use world::CallError;
 
 use crate::error::BrickError;
+use crate::journal::Priority;
+use crate::record::Undrop;
 use crate::server::Server;
 
 /// Pause before the metadata service is asked again, in microseconds.
@@ -53,10 +55,26 @@ impl Server {
         let (reply, _): (BrickJoined, Buf) =
             self.peers.call(&self.options.meta, Epoch(0), &join, Buf::empty()).await?;
         self.learn_fences(&reply.fences);
+        self.learn_restored(reply.restored).await;
         // The brick needs the map to know what it may serve. The lease begins with the join nevertheless.
         self.fetch_map(reply.map).await?;
         self.lease_until.set(sent + LEASE_US);
         Ok(())
+    }
+
+    /// The metadata service was restored from a backup: files may have objects again that were removed since. A write to one of
+    /// them would be taken for one that nobody will miss. Clients from before are fenced.
+    async fn learn_restored(&self, restored: u64) {
+        if self.restored.replace(restored) == restored {
+            return;
+        }
+        // A purge that the service of before has begun may drop more.
+        let _one = self.purging.lock().await;
+        let room = self.journal.wait_for_space(Priority::Housekeeping, 4096).await;
+        if room.is_ok() && self.slot.borrow().has_dropped() {
+            self.journal.append(&Undrop {}, &Buf::empty());
+            self.slot.borrow_mut().apply_undrop();
+        }
     }
 
     /// Renews the lease until the disk fails.

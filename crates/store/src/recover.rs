@@ -125,6 +125,7 @@ impl Brick {
             lanes: Lanes::default(),
             accepted: Cell::new(0),
             urgent: RefCell::new(BTreeMap::new()),
+            restored: Cell::new(0),
             fences: RefCell::new(types::messages::cluster::Fences::none()),
             pressure: RefCell::new(BTreeMap::new()),
             progress: Notify::new(),

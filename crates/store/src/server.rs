@@ -116,6 +116,8 @@ pub(crate) struct Server {
     pub(crate) accepted: Cell<usize>,
     /// Writes of a client up to this number must become stable now.
     pub(crate) urgent: RefCell<BTreeMap<ClientId, ClientSeq>>,
+    /// When the metadata service was restored last, as far as this brick knows; 0 if never.
+    pub(crate) restored: Cell<u64>,
     /// Clients whose writes are refused.
     pub(crate) fences: RefCell<Fences>,
     /// The last known pressure of other bricks.

@@ -27,6 +27,9 @@ const TASKS: u64 = 2;
 /// Most operations of a pair whose outcome nobody knows.
 const UNKNOWN_MAX: usize = 60;
 
+/// Most operations that are looked at, from the first that is not placed on.
+const WINDOW: usize = 128;
+
 /// One of the two names of a pair.
 type Side = usize;
 
@@ -69,7 +72,7 @@ enum Name {
 type State = [Name; 2];
 
 /// The state after an operation with this outcome; `None` if it cannot have it.
-fn apply(mut state: State, what: What, outcome: Outcome) -> Option<State> {
+fn apply(mut state: State, what: What, outcome: Outcome, made: &HashSet<u64>) -> Option<State> {
     let is_known = outcome != Outcome::Unknown;
     match (what, outcome) {
         (What::Create(side), _) if state[side] != Name::Absent => {
@@ -79,7 +82,8 @@ fn apply(mut state: State, what: What, outcome: Outcome) -> Option<State> {
         (What::Create(side), Outcome::Unknown) => state[side] = Name::Unseen,
         (What::Lookup(side), Outcome::Inode(inode)) => match state[side] {
             Name::Inode(found) if found == inode => {}
-            Name::Unseen => state[side] = Name::Inode(inode),
+            // Not one that an operation has made of which the outcome is known.
+            Name::Unseen if !made.contains(&inode) => state[side] = Name::Inode(inode),
             _ => return None,
         },
         (What::Lookup(_), Outcome::Unknown) => {}
@@ -109,12 +113,14 @@ struct Search<'a> {
     known: Vec<&'a Operation>,
     unknown: Vec<&'a Operation>,
     /// Where nothing fits: the first that is not placed, those after it that are, the unknown ones that are, the state.
-    dead: HashSet<(usize, u64, u64, State)>,
+    dead: HashSet<(usize, u128, u64, State)>,
+    /// Inodes that a known operation has made.
+    made: HashSet<u64>,
 }
 
 impl Search<'_> {
     /// Whether the rest can be placed. All before `first` are, and those after it with their bit.
-    fn fits(&mut self, first: usize, placed: u64, done: u64, state: State) -> bool {
+    fn fits(&mut self, first: usize, placed: u128, done: u64, state: State) -> bool {
         let (mut stack, start) = (Vec::new(), (first, placed, done, state));
         stack.push(start);
         while let Some((first, placed, done, state)) = stack.pop() {
@@ -125,21 +131,29 @@ impl Search<'_> {
                 continue;
             }
             // What is placed next began before any other one that is not placed had ended.
-            let window = first..self.known.len().min(first + 64);
+            let window = first..self.known.len().min(first + WINDOW);
             let is_placed = |at: usize| at > first && placed >> (at - first - 1) & 1 == 1;
             let rest: Vec<usize> = window.filter(|at| !is_placed(*at)).collect();
             let end = rest.iter().map(|at| self.known[*at].ended).min().unwrap_or(u64::MAX);
+            let beyond = self.known.get(first + WINDOW);
+            assert!(
+                beyond.is_none_or(|next| next.began > end),
+                "more operations at a time than the search looks at"
+            );
             for (bit, operation) in self.unknown.iter().enumerate() {
                 if done >> bit & 1 == 0
                     && operation.began <= end
-                    && let Some(next) = apply(state, operation.what, operation.outcome)
+                    && let Some(next) = apply(state, operation.what, operation.outcome, &self.made)
+                    && next != state
                 {
                     stack.push((first, placed, done | 1 << bit, next));
                 }
             }
             for at in rest.into_iter().rev().filter(|at| self.known[*at].began <= end) {
                 let operation = self.known[at];
-                let Some(next) = apply(state, operation.what, operation.outcome) else { continue };
+                let Some(next) = apply(state, operation.what, operation.outcome, &self.made) else {
+                    continue;
+                };
                 let (mut to, mut more) = (first, placed);
                 if at == first {
                     to += 1;
@@ -164,11 +178,30 @@ fn is_linearizable(operations: &[Operation]) -> bool {
     known.sort_by_key(|operation| operation.began);
     let unknown: Vec<&Operation> = operations.iter().filter(|operation| !is_known(operation)).collect();
     assert!(unknown.len() <= UNKNOWN_MAX, "{} operations of a pair have no outcome", unknown.len());
-    Search { known, unknown, dead: HashSet::new() }.fits(0, 0, 0, [Name::Absent; 2])
+    let made = known.iter().filter_map(|operation| match (operation.what, operation.outcome) {
+        (What::Create(_), Outcome::Inode(inode)) => Some(inode),
+        _ => None,
+    });
+    let made = made.collect();
+    Search { known, unknown, dead: HashSet::new(), made }.fits(0, 0, 0, [Name::Absent; 2])
 }
 
-/// What all have seen, by pair.
-type History = Rc<RefCell<Vec<Vec<Operation>>>>;
+/// What all have seen, by pair, and how many beginnings and ends there were: the clock of the test, because two of them never
+/// have the same number.
+#[derive(Default)]
+struct Seen {
+    pairs: Vec<Vec<Operation>>,
+    events: u64,
+}
+
+impl Seen {
+    fn event(&mut self) -> u64 {
+        self.events += 1;
+        self.events
+    }
+}
+
+type History = Rc<RefCell<Seen>>;
 
 fn name(pair: u64, side: Side) -> Vec<u8> {
     format!("{pair}{}", ["a", "b"][side]).into_bytes()
@@ -223,16 +256,18 @@ async fn work(client: Rc<Client>, prng: Prng, history: History, stop: Rc<Cell<bo
             5..7 => What::Unlink(side),
             _ => What::Rename(side),
         };
-        let began = client.world.now();
-        let unknown = Operation { began, ended: u64::MAX, what, outcome: Outcome::Unknown };
         let at = {
-            let of_pair = &mut history.borrow_mut()[pair as usize];
-            of_pair.push(unknown);
+            let mut seen = history.borrow_mut();
+            let began = seen.event();
+            let of_pair = &mut seen.pairs[pair as usize];
+            of_pair.push(Operation { began, ended: u64::MAX, what, outcome: Outcome::Unknown });
             of_pair.len() - 1
         };
         let outcome = operate(&client, pair, what).await;
-        let ended = if outcome == Outcome::Unknown { u64::MAX } else { client.world.now() };
-        history.borrow_mut()[pair as usize][at] = Operation { ended, outcome, ..unknown };
+        let mut seen = history.borrow_mut();
+        let ended = if outcome == Outcome::Unknown { u64::MAX } else { seen.event() };
+        let operation = &mut seen.pairs[pair as usize][at];
+        (operation.ended, operation.outcome) = (ended, outcome);
     }
 }
 
@@ -242,7 +277,8 @@ pub(crate) fn run(seed: u64, crashes: u64) -> usize {
     cluster.with_three_metas();
     cluster.start();
     let (prng, stop) = (Prng::new(seed), Rc::new(Cell::new(false)));
-    let history: History = Rc::new(RefCell::new(vec![Vec::new(); PAIRS as usize]));
+    let seen = Seen { pairs: vec![Vec::new(); PAIRS as usize], events: 0 };
+    let history: History = Rc::new(RefCell::new(seen));
     let driver = cluster.sim.node("driver");
     let mount = async |node: &str| {
         let world = cluster.sim.node(node);
@@ -291,7 +327,7 @@ pub(crate) fn run(seed: u64, crashes: u64) -> usize {
         stop.set(true);
         driver.sleep(RECOVERY_US).await;
     });
-    let history = history.borrow();
+    let history = &history.borrow().pairs;
     for (pair, operations) in history.iter().enumerate() {
         assert!(
             is_linearizable(operations),
@@ -331,5 +367,12 @@ mod tests {
         let unseen = operation(0, u64::MAX, What::Create(1), Outcome::Unknown);
         let seen = [5, 6].map(|inode| operation(inode, inode, What::Lookup(1), Outcome::Inode(inode)));
         assert!(is_fine(&[unseen, seen[0]]) && !is_fine(&[unseen, seen[0], seen[1]]), "one inode");
+        let gone = [
+            operation(0, 1, What::Create(1), Outcome::Inode(7)),
+            operation(2, 3, What::Unlink(1), Outcome::Done),
+            operation(4, u64::MAX, What::Create(1), Outcome::Unknown),
+            operation(5, 6, What::Lookup(1), Outcome::Inode(7)),
+        ];
+        assert!(!is_fine(&gone), "it came back");
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Cluster {
     pub(super) deleted: BTreeMap<VolumeId, VolumeRecord>,
     /// The last changes of the map.
     pub(super) history: History,
+    /// When the cluster was restored last, in seconds since 1970; 0 if never.
+    pub(crate) restored: u64,
     /// The map's topology, read; [`None`] if this program cannot read it.
     pub(super) topology: Option<Topology>,
 }
@@ -76,7 +78,9 @@ impl Cluster {
         let history = History::from(map.version);
         let topology = topology::read(&map.topology).ok();
         let (instances, deleted) = (BTreeMap::new(), BTreeMap::new());
-        let mut arbiter = Cluster { map, instances, deleted, history, topology };
+        let restored = store.get(&keys::restored(), from_value::<u64>)?.0;
+        let restored = restored.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or(0);
+        let mut arbiter = Cluster { map, instances, deleted, history, restored, topology };
         let of_volume = |key: &[u8]| keys::last_u32(key).map(VolumeId);
         let of_brick = |key: &[u8]| keys::last_u32(key).map(BrickId);
         each(store, &keys::all::bricks(), of_brick, |id, record| arbiter.load_brick(id, record, now))?;

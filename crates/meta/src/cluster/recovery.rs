@@ -9,7 +9,8 @@
 //! - No later one will be served, because it would need promises below the floor.
 //! - A slot that a later, unserved epoch had expelled or admitted has missed nothing.
 //!
-//! A brick that was made anew under an old id knows nothing of its slots, so these are Out. Where as many bricks are given up
+//! Slots of bricks that are given up are Out, and so are those of bricks that know nothing of a group that was served: a
+//! brick that the backup does not know may have been made anew under its old id. Where as many bricks are given up
 //! as one configuration needs, another one may lie on bricks that the table does not name: then all bricks must answer.
 //!
 //! # Invariants
@@ -46,6 +47,8 @@ struct Known {
     promised: Epoch,
     /// The newest configuration that any of them has; the table of the backup as long as nobody has another one.
     newest: GroupConfig,
+    /// Bricks that have a slot in the table of the backup. It knows their devices, so none of them is another one now.
+    table: BTreeSet<BrickId>,
     /// Bricks that may have a slot.
     members: BTreeSet<BrickId>,
     /// Members that have answered, with the floor as it is now, and whether they knew the group.
@@ -80,12 +83,14 @@ impl Recovery {
                     let live = |slot: &SlotConfig| SlotConfig { state: SlotState::Live, ..slot.clone() };
                     // Where nobody has promised anything nothing was written, and every slot has all of it.
                     let slots = group.slots.iter().map(live).collect();
+                    let table: BTreeSet<BrickId> = group.slots.iter().map(|slot| slot.brick).collect();
                     let known = Known {
                         code,
                         floor: group.epoch,
                         promised: Epoch(0),
                         newest: GroupConfig { epoch: Epoch(0), slots },
-                        members: group.slots.iter().map(|slot| slot.brick).collect(),
+                        members: table.clone(),
+                        table,
                         answered: BTreeMap::new(),
                     };
                     groups.insert(GroupId { volume: volume.id, index }, known);
@@ -163,9 +168,8 @@ impl Recovery {
         bricks: &'a [BrickInfo],
     ) -> impl Iterator<Item = BrickId> + 'a {
         // More than the members, where they may not be all.
-        let others =
-            bricks.iter().map(|brick| brick.id).filter(|_| known.given_up(&self.lost) >= known.code.k());
-        let all = known.members.iter().copied().chain(others);
+        let others = if known.given_up(&self.lost) >= known.code.k() { bricks } else { &[] };
+        let all = known.members.iter().copied().chain(others.iter().map(|brick| brick.id));
         all.filter(|brick| !self.lost.contains(brick) && !self.has_told(known, *brick))
     }
 
@@ -174,18 +178,17 @@ impl Recovery {
         if known.newest.epoch < known.promised || self.awaited(known, bricks).next().is_some() {
             return None;
         }
-        let was_promised = known.promised > Epoch(0);
+        let may_have_served = known.may_have_served(&self.lost);
         let mut slots = known.newest.slots.clone();
         for slot in &mut slots {
+            // A brick that knows nothing of a group that was served was made anew since, or was to become a member.
             let knows_it = known.answered.get(&slot.brick) == Some(&true);
-            // It was made anew since. What is lost is put Out later, if the group can do without.
-            if was_promised && !knows_it && !self.lost.contains(&slot.brick) {
+            if self.lost.contains(&slot.brick) || (may_have_served && !knows_it) {
                 slot.state = SlotState::Out;
             }
         }
-        let is_there = |slot: &&SlotConfig| slot.state == SlotState::Live && !self.lost.contains(&slot.brick);
-        let enough = slots.iter().filter(is_there).count() >= known.code.k();
-        enough.then_some(GroupConfig { epoch: known.floor, slots })
+        let live = slots.iter().filter(|slot| slot.state == SlotState::Live).count();
+        (live >= known.code.k()).then_some(GroupConfig { epoch: known.floor, slots })
     }
 
     /// Groups that can go on, at most `most`; they are known from now on. `bricks`: all that the map has.
@@ -239,6 +242,14 @@ impl Known {
     /// How many of the bricks that may have a slot are given up.
     fn given_up(&self, lost: &BTreeSet<BrickId>) -> usize {
         self.members.intersection(lost).count()
+    }
+
+    /// Whether the group may ever have been served: K slots have promised something, or may have. Not so if only bricks of the
+    /// table are named, and fewer than K of them know the group or are given up.
+    fn may_have_served(&self, lost: &BTreeSet<BrickId>) -> bool {
+        let knew = self.answered.values().filter(|knew| **knew).count();
+        knew + self.given_up(lost) >= self.code.k()
+            || self.newest.slots.iter().any(|slot| !self.table.contains(&slot.brick))
     }
 
     /// Takes what a brick has said.

@@ -118,7 +118,7 @@ pub(super) fn seal_batch(salt: &Salt, first: u64, records: &[&Buf]) -> Option<Bu
 /// What lies at the start of a part of a journal: the number of its first record, where the writes of each record lie, and its
 /// length. `None` if there is no valid record or batch.
 pub(super) fn open_any(salt: &Salt, bytes: &[u8]) -> Option<(u64, Vec<Range<usize>>, usize)> {
-    let magic = bytes.first_chunk::<8>()?;
+    let magic = bytes.first_chunk::<8>().filter(|magic| [MAGIC, BATCH_MAGIC].contains(magic))?;
     let (first, inner, len) = checked(salt, bytes)?;
     match *magic {
         MAGIC => Some((first, std::iter::once(HEADER..HEADER + inner.len()).collect(), len)),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::lock::Mutex;
 use types::checksum::crc;
+use types::limits::RECORDS_MAX;
 use types::messages::replica::*;
 use types::wire::{Record, Request};
 use types::{Buf, ClusterId, Refusal};
@@ -277,6 +278,9 @@ impl Follower {
         append: &Append,
         payload: &Buf,
     ) -> Result<(), MetaError> {
+        if sent.len() > RECORDS_MAX {
+            return Err(MetaError::Damaged);
+        }
         let (mut records, mut from, mut before) = (Vec::new(), 0, append.previous);
         for SentRecord { position, len } in sent {
             let upto = from + *len as usize;

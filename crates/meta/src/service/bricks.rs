@@ -25,7 +25,8 @@ impl Shared {
     pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BrickJoined, Refusal> {
         let now = self.world.now();
         let HeartbeatReply { map } = self.decide(|state| state.cluster.join(request, now))?;
-        Ok(BrickJoined { map, fences: self.state.borrow().sessions.fences() })
+        let state = self.state.borrow();
+        Ok(BrickJoined { map, fences: state.sessions.fences(), restored: state.cluster.restored })
     }
 
     pub(super) fn group_renew(&self, request: &GroupRenew) -> Result<HeartbeatReply, Refusal> {

@@ -101,7 +101,7 @@ impl Shared {
 
     async fn ask_for_groups(&self, brick: BrickId, address: &str) {
         let raised = self.recovery.borrow().as_ref().map_or(0, Recovery::raised);
-        let mut after: Option<GroupId> = None;
+        let (mut after, mut makes_sense): (Option<GroupId>, bool) = (None, true);
         loop {
             let groups = match &*self.recovery.borrow() {
                 Some(recovery) => recovery.to_ask(brick, after),
@@ -117,7 +117,7 @@ impl Shared {
                     let Some(recovery) = &mut *recovery else { return };
                     if !recovery.answered(brick, &request.groups, &answer.groups) {
                         tracing::error!(%brick, "what the brick says of its groups makes no sense");
-                        return;
+                        makes_sense = false;
                     }
                 }
                 Err(CallError::Refused(refusal)) => {
@@ -126,7 +126,7 @@ impl Shared {
                 Err(error) => return tracing::debug!(%brick, %error, "the brick is asked again"),
             }
         }
-        if let Some(recovery) = &mut *self.recovery.borrow_mut() {
+        if makes_sense && let Some(recovery) = &mut *self.recovery.borrow_mut() {
             recovery.told_all(brick, raised);
         }
     }

@@ -102,11 +102,6 @@ impl Server {
             return Err(Refusal::Invalid);
         }
         self.journal.wait_for_space(Priority::Housekeeping, 64 * request.groups.len() + 4096).await?;
-        // A write to a file that is there again would be taken for one that nobody will miss. Clients from before are fenced.
-        if self.slot.borrow().has_dropped() {
-            self.journal.append(&record::Undrop {}, &types::Buf::empty());
-            self.slot.borrow_mut().apply_undrop();
-        }
         let mut held = Vec::new();
         for GroupFloor { group, floor } in request.groups {
             // A group of which nothing was ever promised has no live slot here.

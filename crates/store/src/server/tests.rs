@@ -217,7 +217,7 @@ fn arbitrate(map: &mut ClusterMap, call: &Call) -> Result<Answer, Refusal> {
 /// The answer to a beat or a join.
 fn granted(map: MapVersion, joins: bool) -> Answer {
     if joins {
-        return Answer::new(&BrickJoined { map, fences: Fences::none() }, Buf::empty());
+        return Answer::new(&BrickJoined { map, fences: Fences::none(), restored: 0 }, Buf::empty());
     }
     Answer::new(&HeartbeatReply { map }, Buf::empty())
 }

@@ -274,6 +274,9 @@ records! {
         map: MapVersion,
         /// Clients whose writes it refuses.
         fences: Fences,
+        /// When the service was restored from a backup last, in seconds since 1970; 0 if never. Objects that were removed before
+        /// may have files again.
+        restored: u64,
     };
     /// A brick renews its lease. The lease counts from the moment when the brick sent this.
     203 BrickHeartbeat {

@@ -12,6 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use meta::check::unpacked_pairs;
 use meta::kv::KeyValue;
@@ -68,7 +69,8 @@ impl Writer {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(format!(".unfinished-{}", std::process::id()));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        unfinished.push(format!(".unfinished-{}-{}", std::process::id(), now.as_nanos()));
         let unfinished = PathBuf::from(unfinished);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         let mut writer =

@@ -65,7 +65,16 @@ pub(super) fn run(args: &RestoreArgs, output: &Output) -> anyhow::Result<()> {
     let engine = Engine::open_redb_within(&path, args.memory.0)
         .with_context(|| format!("cannot make {}", path.display()))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let restoring = Restoring::begin(&engine, now).map_err(|error| explain(error, &path))?;
+    let restoring = match Restoring::begin(&engine, now) {
+        Ok(restoring) => restoring,
+        Err(error) => {
+            // Somebody else has just made one there, or it is this command's own beginning.
+            if !matches!(error, MetaError::Exists) {
+                drop(std::fs::remove_file(&path));
+            }
+            return Err(explain(error, &path));
+        }
+    };
     let made = make(args, restoring, now, output);
     drop(engine);
     if made.is_err() {
