@@ -250,8 +250,8 @@ fn orders_of_requests_are_modelled_and_measured_on_a_device() {
     let document = fixture.must(&words).json();
     nothing_is_left();
     let runs = document["runs"].as_array().expect("runs");
-    // Six workloads under four schedulers of the kernel and seven policies, in one turn.
-    assert_eq!(runs.len(), 6 * 11, "{document:#}");
+    // Six workloads under four schedulers of the kernel, seven policies, and three schedulers below a brick, in one turn.
+    assert_eq!(runs.len(), 6 * 14, "{document:#}");
     for run in runs {
         assert!(run["score"].as_f64().is_some_and(|score| score > 0.0), "{run}");
     }
