@@ -6,7 +6,7 @@
 //! | what | becomes |
 //! |---|---|
 //! | ids of files, objects, clients, volumes; the version of the map | far larger |
-//! | clients and what was answered to them | forgotten: bricks refuse their writes, and they mount anew |
+//! | clients and what was answered to them | forgotten: bricks refuse their writes, and they get new ids |
 //! | bricks | Out, until they join again |
 //! | slots | Out, until bricks have said which are live (`cluster/recovery.rs`) |
 //! | metadata servers, the term, the journal's number | forgotten: the new server is alone |

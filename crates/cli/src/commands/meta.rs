@@ -11,6 +11,7 @@ mod store_scan;
 
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -214,4 +215,10 @@ fn explain(error: MetaError, path: &Path) -> anyhow::Error {
         ),
         other => anyhow::Error::new(other).context(path.display().to_string()),
     }
+}
+
+/// The time, in nanoseconds since 1970.
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -264,12 +264,12 @@ pub(super) fn codes_of(volume: &VolumeInfo) -> impl Iterator<Item = Code> + use<
     tiers.into_iter().flat_map(|tier| tier.groups.map(move |_| tier.geometry.code()))
 }
 
-/// Whether a life's lease has certainly run out.
 /// Whether one of several addresses is the same: then both are of one machine.
 fn share_an_address(one: &str, other: &str) -> bool {
     one.split(RAIL).any(|rail| other.split(RAIL).any(|address| address == rail))
 }
 
+/// Whether a life's lease has certainly run out.
 fn expired(instance: &BrickInstance, now: u64) -> bool {
     now.saturating_sub(instance.heard) > LEASE_US + LEASE_MARGIN_US
 }

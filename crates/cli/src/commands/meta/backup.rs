@@ -1,7 +1,6 @@
 //! `shoal meta backup`: all names of a cluster in a file, while they are in use.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use meta::check::unpacked_pairs;
@@ -12,6 +11,7 @@ use types::messages::replica::MetaScan;
 use world::CallError;
 
 use super::backup_file::{Head, Writer};
+use super::now_ns;
 use crate::output::Output;
 use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote, explain};
@@ -54,12 +54,13 @@ pub(super) fn run(args: &BackupArgs, output: &Output) -> anyhow::Result<()> {
         let told = |keys: u64| bar.set_message(format!("reading the metadata: {keys} keys"));
         let Some((pairs, bytes, record)) = write(args, &remote, &target.meta, &told)? else { continue };
         bar.finish_and_clear();
-        let document = || json!({ "file": args.file, "cluster": remote.cluster().to_string(), "record": record, "keys": pairs, "bytes": bytes });
+        let cluster = remote.cluster().to_string();
+        let document = || json!({ "file": args.file, "cluster": cluster, "record": record, "keys": pairs, "bytes": bytes });
         output.answer_by(document, || {
             format!(
                 "{}: {pairs} keys of cluster {} in {}; the bytes of files stay on the bricks",
                 args.file.display(),
-                remote.cluster(),
+                cluster,
                 Size(bytes),
             )
         });
@@ -100,7 +101,7 @@ fn write(
         let out = match &mut writer {
             Some(writer) => writer,
             None => {
-                let head = Head { cluster: remote.cluster(), record, made: now() };
+                let head = Head { cluster: remote.cluster(), record, made: now_ns().cast_unsigned() };
                 writer.insert(Writer::create(&args.file, head).map_err(cannot)?)
             }
         };
@@ -113,9 +114,4 @@ fn write(
     let Some(writer) = writer else { return Ok(None) };
     let (pairs, bytes) = writer.finish().map_err(cannot)?;
     Ok(Some((pairs, bytes, record)))
-}
-
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

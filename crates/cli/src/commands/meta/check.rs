@@ -1,12 +1,11 @@
 //! `shoal meta check`: all names against each other, and repairs.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use clap::Args;
 use meta::check::{CheckError, Checked, FAULTS_MAX, Found, check};
 use serde_json::{Value, json};
 
 use super::held_objects::HeldObjects;
+use super::now_ns;
 use super::store_scan::{ScanError, StoreScan};
 use crate::output::Output;
 use crate::problem::problem;
@@ -105,7 +104,7 @@ impl Look<'_> {
     /// Checks the store as it is now.
     fn one(&self) -> anyhow::Result<Round> {
         let memory = usize::try_from(self.args.memory.0).unwrap_or(usize::MAX);
-        let begun = now();
+        let begun = now_ns();
         // What bricks hold comes first: each of it has an owner in the store by then, or is to be purged.
         let mut held = HeldObjects::default();
         if self.args.bricks {
@@ -167,11 +166,6 @@ struct Done {
     repaired: Vec<Found>,
     /// Those that the service has refused, and why.
     refused: Vec<String>,
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn fault(found: &Found) -> Value {

@@ -2,7 +2,7 @@
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -13,7 +13,7 @@ use serde_json::json;
 use types::BrickId;
 
 use super::backup_file::{Head, ReadError, Reader};
-use super::{explain, open_store};
+use super::{explain, now_ns, open_store};
 use crate::commands::brick::replace::brick_id;
 use crate::new_cluster::store_path;
 use crate::output::Output;
@@ -31,7 +31,7 @@ For a cluster that has lost its metadata servers, or more than half of them. All
 not be started again. The new server is alone; others join it as they joined the first one. It waits until every brick has
 told it what became of the groups since the backup was made: `shoal status` says which are missing. A brick that is gone
 for good is named with --without. Files that were written since have their new bytes. New and renamed files have the names
-that they had, or none; removed ones are back with holes for bytes. Programs lose what they have open: mount anew.
+that they had, or none; removed and replaced ones are back with holes for bytes. Programs lose what they have open.
 
 Examples:
   shoal meta restore names.bak --dir /var/lib/shoal-meta
@@ -64,11 +64,11 @@ pub(super) fn run(args: &RestoreArgs, output: &Output) -> anyhow::Result<()> {
     }
     let engine = Engine::open_redb_within(&path, args.memory.0)
         .with_context(|| format!("cannot make {}", path.display()))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = now_ns().cast_unsigned() / 1_000_000_000;
     let restoring = match Restoring::begin(&engine, now) {
         Ok(restoring) => restoring,
         Err(error) => {
-            // Somebody else has just made one there, or it is this command's own beginning.
+            // A store with a cluster in it is somebody else's.
             if !matches!(error, MetaError::Exists) {
                 drop(std::fs::remove_file(&path));
             }
