@@ -227,8 +227,14 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
                         mtime: 2,
                         set_time: false,
                     };
-                    ask.ask(&UpdateSizes { client: joined.client, volume, sizes: vec![size], stable: true })
-                        .await;
+                    ask.ask(&UpdateSizes {
+                        client: joined.client,
+                        volume,
+                        sizes: vec![size],
+                        stable: true,
+                        noting: false,
+                    })
+                    .await;
                     ask.ask(&Release { caller: caller(), volume, inode: attr.inode, write: true }).await;
                 }
             }

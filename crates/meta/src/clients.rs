@@ -1,8 +1,10 @@
 //! How clients join, rejoin after a restart of the service, leave, and are lost.
 
+use std::collections::BTreeMap;
+
 use types::limits::{LEASE_MARGIN_US, LEASE_US, MOUNTS_MAX, OPEN_FILES_MAX, PLACE_MAX};
 use types::messages::Done;
-use types::messages::brick::AskedCounts;
+use types::messages::brick::{AskedCounts, SizeNote};
 use types::messages::cluster::{ClientJoin, ClientJoined, OpenInode};
 use types::{ClientId, InodeId, Refusal, VolumeId};
 
@@ -12,6 +14,7 @@ use crate::ops;
 use crate::records::ClientRecord;
 use crate::sessions::Session;
 use crate::state::{Change, State};
+use crate::volatile::{Effect, Growth, VolatileState};
 use crate::volume_inode::VolumeInode;
 
 /// Most files or answers in one turn: their transaction must fit into memory and into one record of the journal.
@@ -88,6 +91,7 @@ impl State {
         }
         self.reclaim(client, volume, &request.opens)?;
         self.sessions.known(client, volume)?.reclaim_complete = true;
+        self.volatile.noting.has_told(client);
         Ok(client)
     }
 
@@ -105,6 +109,10 @@ impl State {
                 let place = (volume, open.inode);
                 self.volatile.opens.reclaim(place, client, open.readers, open.writers);
                 open.zeroing.map(|number| self.volatile.truncations.may_zero(place, client, number));
+                if let Some(SizeNote { truncate_seq, size, mtime, .. }) = open.note {
+                    let growth = Growth { client, truncate_seq, size, mtime };
+                    self.volatile.apply(Effect::Grown(place, growth));
+                }
             }
         }
         Ok(())
@@ -157,7 +165,14 @@ impl State {
     /// already.
     pub(crate) fn begin_client_teardown(&mut self, client: ClientId) -> Option<ClientTeardown> {
         let session = self.sessions.remove(client)?;
-        let growth = self.volatile.growth.iter().filter(|(_, growth)| growth.client == client);
+        if !session.reclaim_complete {
+            let places: Vec<VolumeInode> = self.volatile.noting.places(client).collect();
+            places.into_iter().for_each(|place| self.volatile.opens.reclaim(place, client, 0, 1));
+        }
+        // What it may have noted with the bricks is settled when they have told it.
+        let is_noted = |place: &VolumeInode| self.volatile.noting.of(*place) == Some(client);
+        let growth =
+            self.volatile.growth.iter().filter(|(place, growth)| growth.client == client && !is_noted(place));
         Some(ClientTeardown {
             client,
             unknown: (!session.reclaim_complete).then_some(session.record.volume),
@@ -209,8 +224,9 @@ impl State {
     /// Closes all files of a client, and forgets the client.
     fn close_all(&mut self, teardown: &mut ClientTeardown) {
         let client = teardown.client;
-        let closed = self.volatile.opens.drop_client(client);
-        closed.iter().for_each(|place| self.volatile.truncations.closed(*place, client));
+        let VolatileState { opens, noting, truncations, .. } = &mut self.volatile;
+        let closed = opens.drop_client(client, |place| noting.of(place) == Some(client));
+        closed.iter().for_each(|place| truncations.closed(*place, client));
         self.run_batch(vec![Change::idempotent(move |txn| {
             txn.remove(keys::client(client));
             Ok(Done {})
@@ -218,6 +234,37 @@ impl State {
         teardown.is_closed = true;
         teardown.orphans = closed.into_iter().filter(|place| self.volatile.orphans.contains(place)).collect();
         teardown.orphans.extend(self.end_grace());
+    }
+
+    /// Clients that are gone, and have files of which they may have noted sizes with the bricks; by volume.
+    pub(crate) fn ghosts(&self) -> BTreeMap<VolumeId, Vec<ClientId>> {
+        let mut ghosts: BTreeMap<VolumeId, Vec<ClientId>> = BTreeMap::new();
+        for client in self.volatile.noting.clients().filter(|client| !self.sessions.has_any(*client)) {
+            if let Some((volume, _)) = self.volatile.noting.places(client).next() {
+                ghosts.entry(volume).or_default().push(client);
+            }
+        }
+        ghosts
+    }
+
+    /// Stores what a client that is gone has noted with the bricks, and closes its files. Returns those that may have no
+    /// name. A client has at most [`NOTES_MAX`](types::limits::NOTES_MAX) such files.
+    pub(crate) fn settle_notes(&mut self, client: ClientId, notes: Vec<SizeNote>) -> Vec<VolumeInode> {
+        let places: Vec<VolumeInode> = self.volatile.noting.places(client).collect();
+        let growing = places.clone();
+        self.run_for_teardown(move |txn| {
+            for place in &growing {
+                for note in notes.iter().filter(|note| note.inode == place.1) {
+                    ops::keep_note(txn, *place, note)?;
+                }
+            }
+            ops::settle_growth(txn, client, &growing)?;
+            ops::end_noting(txn, client, &growing);
+            Ok(())
+        });
+        self.volatile.opens.drop_client(client, |_| false);
+        places.iter().for_each(|place| self.volatile.truncations.closed(*place, client));
+        places.into_iter().filter(|place| self.volatile.orphans.contains(place)).collect()
     }
 
     /// The whole teardown in one turn.

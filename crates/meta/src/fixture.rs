@@ -247,7 +247,13 @@ impl Fixture {
             mtime: self.now,
             set_time: false,
         };
-        let request = UpdateSizes { client: self.client, volume: self.volume, sizes: vec![update], stable };
+        let request = UpdateSizes {
+            client: self.client,
+            volume: self.volume,
+            sizes: vec![update],
+            stable,
+            noting: false,
+        };
         if stable {
             self.idempotent(move |txn| ops::grow(txn, &request)).map(|_| ())
         } else {

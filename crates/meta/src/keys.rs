@@ -29,6 +29,7 @@
 //! | `19` volume:4 | [`PlacementSpec`](types::messages::cluster::PlacementSpec) | how the topology places a volume; absent if it does not |
 //! | `1a` volume:4 | bool | new files begin near their writers; absent if they do not |
 //! | `1b` | u64 | the time of the last restoration, in seconds since 1970; absent if there was none |
+//! | `1c` volume:4 inode:8 | client | it may leave the file's sizes with the bricks ([`crate::noting`]) |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
@@ -67,6 +68,7 @@ enum Kind {
     Placement = 0x19,
     NearWriter = 0x1a,
     Restored = 0x1b,
+    Noting = 0x1c,
 }
 
 /// What becomes of a key when a store is restored.
@@ -102,7 +104,7 @@ impl Restore {
             Kind::Placement,
             Kind::NearWriter,
         ];
-        const FORGOTTEN: [Kind; 7] = [
+        const FORGOTTEN: [Kind; 8] = [
             Kind::Client,
             Kind::Done,
             Kind::Applied,
@@ -110,6 +112,7 @@ impl Restore {
             Kind::Incomplete,
             Kind::LostBricks,
             Kind::Restored,
+            Kind::Noting,
         ];
         let first = *key.first()?;
         let is = |kind: Kind| first == kind as u8;
@@ -231,6 +234,11 @@ pub(crate) fn orphan(volume: VolumeId, inode: InodeId) -> Vec<u8> {
     Key::new(Kind::Orphan, 12).u32(volume.0).u64(inode.0).0
 }
 
+/// The client that may leave the sizes of a file with the bricks.
+pub(crate) fn noting(volume: VolumeId, inode: InodeId) -> Vec<u8> {
+    Key::new(Kind::Noting, 12).u32(volume.0).u64(inode.0).0
+}
+
 pub(crate) fn purge(volume: VolumeId, object: ObjectId) -> Vec<u8> {
     Key::new(Kind::Purge, 12).u32(volume.0).u64(object.0).0
 }
@@ -340,7 +348,8 @@ pub(crate) mod all {
 
     /// All kinds of keys of which a volume may have many.
     pub(crate) fn of_volumes() -> impl Iterator<Item = Vec<u8>> {
-        let kinds = [Kind::Inode, Kind::Entry, Kind::Listed, Kind::Orphan, Kind::Purge, Kind::Usage];
+        use Kind::{Entry, Inode, Listed, Noting, Orphan, Purge, Usage};
+        let kinds = [Inode, Entry, Listed, Orphan, Purge, Usage, Noting];
         kinds.into_iter().map(|kind| Key::new(kind, 0).0)
     }
 
@@ -350,6 +359,14 @@ pub(crate) mod all {
 
     pub(crate) fn orphans_of(volume: VolumeId) -> Vec<u8> {
         Key::new(Kind::Orphan, 4).u32(volume.0).0
+    }
+
+    pub(crate) fn noting() -> Vec<u8> {
+        Key::new(Kind::Noting, 0).0
+    }
+
+    pub(crate) fn noting_of(volume: VolumeId) -> Vec<u8> {
+        Key::new(Kind::Noting, 4).u32(volume.0).0
     }
 
     pub(crate) fn purges() -> Vec<u8> {

@@ -15,6 +15,7 @@
 //! | `keys.rs`, `records.rs` | the keys, and the values behind them |
 //! | `ops/`, `tree.rs` | one file for each operation on names, and what the operations share |
 //! | `volatile.rs`, `opens.rs`, `truncations.rs` | state in memory only: unstable sizes, open files and their modes, truncations |
+//! | `noting.rs` | which clients leave sizes with the bricks |
 //! | `state.rs` | the service's whole state, and the batches that change it |
 //! | `loading.rs` | what the service reads when it begins |
 //! | `sessions.rs`, `clients.rs` | the leases of clients, and the answers that they may ask for again |
@@ -41,6 +42,7 @@ mod keys;
 pub mod kv;
 mod loading;
 pub mod measure;
+mod noting;
 mod opens;
 mod ops;
 mod records;

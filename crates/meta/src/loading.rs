@@ -24,9 +24,10 @@ enum Stage {
     Answers,
     Orphans,
     Purges,
+    Noting,
 }
 
-const STAGES: [Stage; 4] = [Stage::Clients, Stage::Answers, Stage::Orphans, Stage::Purges];
+const STAGES: [Stage; 5] = [Stage::Clients, Stage::Answers, Stage::Orphans, Stage::Purges, Stage::Noting];
 
 impl Stage {
     fn prefix(self) -> Vec<u8> {
@@ -35,6 +36,7 @@ impl Stage {
             Stage::Answers => keys::all::answers(),
             Stage::Orphans => keys::all::orphans(),
             Stage::Purges => keys::all::purges(),
+            Stage::Noting => keys::all::noting(),
         }
     }
 }
@@ -92,6 +94,16 @@ impl Loading {
                 self.volatile.orphans.insert((place.0, InodeId(place.1)));
             }
             Stage::Purges => self.volatile.purges += 1,
+            Stage::Noting => {
+                let (volume, inode) = keys::volume_and_number(&key).ok_or(MetaError::Damaged)?;
+                let place = (volume, InodeId(inode));
+                let client = from_value(&value).map_err(|_| MetaError::Damaged)?;
+                self.volatile.noting.load(place, client);
+                if self.sessions.get_any_mut(client).is_none() {
+                    // It was lost and torn down, and some brick has not told yet what it has noted.
+                    self.volatile.opens.reclaim(place, client, 0, 1);
+                }
+            }
         }
         Ok(())
     }

@@ -151,6 +151,12 @@ impl OpenTable {
         holder.is_some()
     }
 
+    /// Whether a client has an inode open alone, and keeps it so.
+    pub(crate) fn is_alone(&self, place: VolumeInode, client: ClientId) -> bool {
+        let holder = self.inodes.get(&place).and_then(|holders| holders.by_client.get(&client));
+        holder.is_some_and(|holder| holder.mode == Mode::Alone && holder.recall.is_none())
+    }
+
     /// Whether another client has an inode open for writing.
     pub(crate) fn is_written_by_others(&self, place: VolumeInode, client: ClientId) -> bool {
         let holders = self.inodes.get(&place).map(|holders| &holders.by_client);
@@ -318,10 +324,14 @@ impl OpenTable {
         cost::walked(&self.inodes).filter_map(writes).collect()
     }
 
-    /// Forgets a client; returns the inodes that it had open.
-    pub(crate) fn drop_client(&mut self, client: ClientId) -> Vec<VolumeInode> {
+    /// Forgets a client, but for the inodes that it keeps; returns those that it had open and that are closed now.
+    pub(crate) fn drop_client(
+        &mut self,
+        client: ClientId,
+        keeps: impl Fn(VolumeInode) -> bool,
+    ) -> Vec<VolumeInode> {
         let held = |(place, holders): (&VolumeInode, &Holders)| {
-            holders.by_client.contains_key(&client).then_some(*place)
+            (holders.by_client.contains_key(&client) && !keeps(*place)).then_some(*place)
         };
         let places: Vec<VolumeInode> = cost::walked(&self.inodes).filter_map(held).collect();
         places.iter().for_each(|place| self.remove(*place, client));
@@ -415,7 +425,7 @@ mod tests {
         table.open(FILE, A, false);
         assert_eq!(table.granted(FILE, A), Mode::Shared);
         assert!(!table.may_proceed(FILE, B));
-        let lost = table.drop_client(A);
+        let lost = table.drop_client(A, |_| false);
         assert_eq!(lost, vec![FILE]);
         assert!(table.may_proceed(FILE, B));
     }
@@ -447,7 +457,7 @@ mod tests {
         assert_eq!(table.granted(FILE, C), Mode::Shared);
         table.open(FILE, B, true);
         table.give_up(FILE, B, true);
-        assert_eq!(table.drop_client(B), vec![FILE]);
+        assert_eq!(table.drop_client(B, |_| false), vec![FILE]);
     }
 
     #[test]
@@ -516,7 +526,7 @@ mod tests {
         assert_eq!(table.recalls(A), recall(Mode::Shared, 1));
         table.taken(FILE, A, 1);
         table.release(FILE, A, true);
-        table.drop_client(B);
+        table.drop_client(B, |_| false);
         table.open(FILE, A, true);
         assert_eq!(table.granted(FILE, A), Mode::Alone);
         table.taken(FILE, A, 1);
@@ -577,7 +587,7 @@ mod tests {
                     let client = ClientId(self.gone);
                     self.gone += 1;
                     self.told.remove(&client);
-                    self.table.drop_client(client);
+                    self.table.drop_client(client, |_| false);
                 }
                 _ => self.table.taken(FILE, client, self.random),
             }

@@ -9,6 +9,7 @@
 //! | `committer.rs` | the tasks that write the journal and the engine, and the waits for durability |
 //! | `expiry.rs` | leases that run out |
 //! | `fencer.rs` | bricks learn which clients to refuse, before other clients may open the files |
+//! | `notes.rs` | bricks tell what lost clients have noted about sizes |
 //! | `purger.rs` | removes the bytes of objects that nobody can reach |
 //! | `recoverer.rs` | a restored cluster asks its bricks what became of the groups |
 //! | `scans.rs` | the whole store, for a check of the names, and the repair of what it finds |
@@ -23,6 +24,7 @@ mod expiry;
 mod fencer;
 mod files;
 mod mounts;
+mod notes;
 mod purger;
 mod recoverer;
 mod requests;

@@ -165,6 +165,11 @@ impl Sessions {
         self.by_client.get_mut(&client)
     }
 
+    /// Whether a client has a session, lost or not.
+    pub(crate) fn has_any(&self, client: ClientId) -> bool {
+        self.by_client.contains_key(&client) || self.lost.contains_key(&client)
+    }
+
     /// A session, lost or not.
     pub(crate) fn get_any_mut(&mut self, client: ClientId) -> Option<&mut Session> {
         self.by_client.get_mut(&client).or_else(|| self.lost.get_mut(&client))

@@ -209,6 +209,9 @@ impl Txn<'_> {
     pub(crate) fn forget_inode(&mut self, place: VolumeInode, inode: &Inode) -> Result<(), Refusal> {
         self.queue_purge(place, inode, 0)?;
         self.remove(keys::inode(place.0, place.1));
+        if self.volatile().noting.of(place).is_some() {
+            self.remove(keys::noting(place.0, place.1));
+        }
         self.count_inodes(place.0, -1)?;
         self.effect(Effect::Gone(place));
         Ok(())

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::messages::names::Attr;
 use types::{ClientId, VolumeId};
 
+use crate::noting::Noting;
 use crate::opens::OpenTable;
 use crate::records::Inode;
 use crate::truncations::Truncations;
@@ -43,6 +44,10 @@ pub(crate) enum Effect {
     AllChanged(VolumeId, u64),
     /// A client has a new file open for writing.
     Opened(VolumeInode, ClientId),
+    /// A client leaves the sizes of a file with the bricks.
+    Noting(VolumeInode, ClientId),
+    /// It does so no more.
+    NotingEnded(VolumeInode),
 }
 
 /// What operations on names need to know of a volume's table of groups.
@@ -66,6 +71,8 @@ pub(crate) struct VolatileState {
     pub(crate) all_changed: BTreeMap<VolumeId, u64>,
     /// Growth that is not yet stable.
     pub(crate) growth: BTreeMap<VolumeInode, Growth>,
+    /// Who leaves sizes with the bricks.
+    pub(crate) noting: Noting,
     /// Who has what open.
     pub(crate) opens: OpenTable,
     /// Which clients are truncating or zeroing open files.
@@ -127,11 +134,14 @@ impl VolatileState {
             Effect::Gone(place) => {
                 self.orphans.remove(&place);
                 self.growth.remove(&place);
+                self.noting.remove(place);
             }
             Effect::PurgeAdded => self.purges += 1,
             Effect::PurgesDone(count) => self.purges = self.purges.saturating_sub(count),
             Effect::AllChanged(volume, count) => drop(self.all_changed.insert(volume, count)),
             Effect::Opened(place, client) => self.opens.open_new(place, client),
+            Effect::Noting(place, client) => self.noting.insert(place, client),
+            Effect::NotingEnded(place) => self.noting.remove(place),
         }
     }
 

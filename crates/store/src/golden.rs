@@ -14,7 +14,7 @@ use world::{Disk, World};
 use crate::descriptor::Descriptor;
 use crate::journal::Journal;
 use crate::record::{
-    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn, Undrop,
+    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn, Undrop, older,
 };
 use crate::superblock::Superblock;
 use crate::table::{Change, PAGE, Table};
@@ -49,11 +49,11 @@ async fn disk_as_text(world: &World) -> String {
     let step = 0x1111_1111;
     let journal = Journal::open(disk.clone(), &superblock, step, async |_| Ok(())).await.expect("empty");
     let (mut n, mut at) = (0, superblock.journal_start + BLOCK as u64);
-    record::<PrepareRecord>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<older::Prepare>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Decided>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Promise>(&mut lines, &journal, &disk, &mut n, &mut at).await;
-    record::<Settle>(&mut lines, &journal, &disk, &mut n, &mut at).await;
-    record::<Snapshot>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<older::Settle>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<older::Snapshot>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Drop>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Torn>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     line(&mut lines, "segment", &disk, superblock.journal_start, BLOCK).await;
@@ -70,6 +70,9 @@ async fn disk_as_text(world: &World) -> String {
     record::<Configured>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Floor>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Undrop>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<PrepareRecord>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<Settle>(&mut lines, &journal, &disk, &mut n, &mut at).await;
+    record::<Snapshot>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     lines
 }
 

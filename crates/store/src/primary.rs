@@ -28,7 +28,7 @@ mod model_hooks;
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::code_probe::{CodeProbe, hit};
-use types::messages::brick::{DedupWindow, GroupDecision, PreparedOp, Tail, WriteId};
+use types::messages::brick::{DedupWindow, GroupDecision, LostNote, PreparedOp, Tail, WriteId};
 use types::messages::cluster::GroupConfig;
 use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
 
@@ -323,7 +323,7 @@ impl PrimaryCore {
         let op = group.ops.remove(&seq).expect("just found");
         for origin in &op.origins {
             group.unstable.remove(&(origin.client, origin.seq));
-            group.clients.0.entry(origin.client).or_default().mark_seen(origin.seq);
+            group.clients.mark_seen(origin);
         }
         let twice = group.committed.insert(seq, op.key);
         assert_eq!(twice, None, "two operations would have the same number");
@@ -407,6 +407,17 @@ impl PrimaryCore {
         }
     }
 
+    /// What these clients have noted in a group, if this brick serves it in this epoch. All live slots have told what they
+    /// know when the epoch began, and the primary takes part in every operation since: so it knows all that is decided.
+    pub(crate) fn notes_of(&self, id: GroupId, epoch: Epoch, clients: &[ClientId]) -> Vec<LostNote> {
+        let Some(group) = self.serving(id, epoch) else { return Vec::new() };
+        let known = clients.iter().filter_map(|client| Some((*client, group.clients.0.get(client)?)));
+        let notes = known.flat_map(|(client, window)| {
+            window.notes.values().map(move |kept| LostNote { client, note: kept.note.clone() })
+        });
+        notes.collect()
+    }
+
     /// Forgets the seen writes of clients that `which` selects: they write no more.
     pub(crate) fn forget_clients(&mut self, which: impl Fn(ClientId) -> bool) {
         self.groups.values_mut().for_each(|group| group.clients.forget(&which));
@@ -436,7 +447,7 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
             } else {
                 // A slot that knows the decision need not be a participant, and then does not know whose writes the
                 // operation carries.
-                op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().mark_seen(o.seq));
+                op.origins.iter().for_each(|origin| clients.mark_seen(origin));
             }
         }
     }
@@ -447,7 +458,7 @@ fn settle(tails: &BTreeMap<usize, Tail>, live: u64, epoch: Epoch) -> Settlement 
         let held = needed & held_by == needed;
         if held && !cut.contains(&op.key) && !gone.contains(&seq) {
             hit(CodeProbe::Forwarded);
-            op.origins.iter().for_each(|o| clients.0.entry(o.client).or_default().mark_seen(o.seq));
+            op.origins.iter().for_each(|origin| clients.mark_seen(origin));
         } else {
             hit(match held {
                 _ if gone.contains(&seq) => CodeProbe::AbortedAgain,
@@ -503,7 +514,7 @@ mod tests {
     #[test]
     fn commits_when_every_live_participant_holds_it() {
         let mut core = serving(&[3]);
-        let origin = WriteId { client: ClientId(5), seq: ClientSeq(1) };
+        let origin = WriteId { client: ClientId(5), seq: ClientSeq(1), note: None };
         assert!(core.accept(GROUP, origin.client, origin.seq, ClientSeq(0)));
         assert!(
             !core.accept(GROUP, origin.client, origin.seq, ClientSeq(0)),
@@ -527,7 +538,7 @@ mod tests {
         for (client, seq) in [(5, 1), (5, 2), (6, 1)] {
             assert!(core.accept(GROUP, ClientId(client), ClientSeq(seq), ClientSeq(0)));
         }
-        let origin = WriteId { client: ClientId(5), seq: ClientSeq(1) };
+        let origin = WriteId { client: ClientId(5), seq: ClientSeq(1), note: None };
         let order = core.order(GROUP, Epoch(1), key(0), 1, false, vec![origin]).expect("serving");
         assert!(core.has_accepted_of(of(5)) && !core.has_accepted_of(of(7)));
         for slot in [0, 2, 3] {
@@ -605,7 +616,7 @@ mod tests {
             key: key(stripe),
             kind: OpKind::Overlay,
             participants,
-            origins: vec![WriteId { client: ClientId(7), seq: ClientSeq(counter) }],
+            origins: vec![WriteId { client: ClientId(7), seq: ClientSeq(counter), note: None }],
         };
         let all = [held(1, 0, 0b1101), held(2, 0, 0b1101), held(3, 1, 0b1101), held(4, 0, 0b1110)];
         let mut core = PrimaryCore::default();
@@ -633,7 +644,7 @@ mod tests {
             key: key(0),
             kind: OpKind::Full,
             participants: 0b1111,
-            origins: vec![WriteId { client: ClientId(7), seq: ClientSeq(1) }],
+            origins: vec![WriteId { client: ClientId(7), seq: ClientSeq(1), note: None }],
         };
         let settlement = core.promised(GROUP, Epoch(2), 3, tail(decided, vec![held])).expect("all promised");
         assert!(settlement.aborted.is_empty());
@@ -646,7 +657,7 @@ mod tests {
         let mut core = PrimaryCore::default();
         core.begin(GROUP, config(2, &[]), Code::new(2, 2).expect("2+2"), 2);
         let seq = Seq::new(Epoch(1), 8);
-        let origin = WriteId { client: ClientId(7), seq: ClientSeq(4) };
+        let origin = WriteId { client: ClientId(7), seq: ClientSeq(4), note: None };
         let held = || PreparedOp {
             seq,
             key: key(0),
@@ -681,7 +692,7 @@ mod tests {
             key: key(0),
             kind: OpKind::Full,
             participants: 0b1111,
-            origins: vec![WriteId { client: ClientId(7), seq: ClientSeq(1) }],
+            origins: vec![WriteId { client: ClientId(7), seq: ClientSeq(1), note: None }],
         };
         let knows = Tail { aborted: vec![lost], ..tail(Seq::new(Epoch(2), 0), Vec::new()) };
         core.promised(GROUP, Epoch(3), 0, knows);

@@ -1,4 +1,6 @@
-//! The records of the journal: every change of a brick's state, in order.
+//! The records of the journal: every change of a brick's state, in order. `older.rs` has the forms of earlier builds.
+
+pub(crate) mod older;
 
 use types::messages::brick::{DedupWindow, OpKind, Span, WriteId};
 use types::messages::cluster::GroupConfig;
@@ -9,7 +11,7 @@ use crate::space::Run;
 records! {
     /// An operation is held. The bytes of an overlay's spans follow as payload, one after the other; those of a unit
     /// lie at `runs`.
-    1 PrepareRecord {
+    12 PrepareRecord {
         /// The group.
         group: GroupId,
         /// The operation.
@@ -59,7 +61,7 @@ records! {
         epoch: Epoch,
     };
     /// The end of a take-over: the fate of every operation before the epoch. From now on the epoch is served.
-    4 Settle {
+    13 Settle {
         /// The group.
         group: GroupId,
         /// The epoch.
@@ -72,7 +74,7 @@ records! {
         windows: Vec<DedupWindow>,
     };
     /// The state of a group as a whole, in place of older records.
-    5 Snapshot {
+    14 Snapshot {
         /// The group.
         group: GroupId,
         /// The promised epoch.

@@ -22,7 +22,7 @@ use crate::network::Network;
 use crate::primary::PrimaryCore;
 use crate::read_cache::ReadCache;
 use crate::record::{
-    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn, Undrop,
+    Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn, Undrop, older,
 };
 use crate::server::{Brick, BrickOptions, Counters, Server};
 use crate::shared_sync::SharedSync;
@@ -213,8 +213,11 @@ async fn recover(
 async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: ReplayedRecord) -> Result<(), BrickError> {
     let stamp = Stamp { lsn: found.lsn, serial: found.position.serial };
     match found.kind {
-        PrepareRecord::KIND => {
-            let hold: PrepareRecord = parse(&found)?;
+        PrepareRecord::KIND | older::Prepare::KIND => {
+            let hold: PrepareRecord = match found.kind {
+                PrepareRecord::KIND => parse(&found)?,
+                _ => parse::<older::Prepare>(&found)?.into(),
+            };
             load(slot, table, hold.key).await?;
             slot.borrow_mut().apply_prepare(hold, found.position, stamp);
         }
@@ -228,6 +231,12 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: ReplayedRecord) -
         }
         Settle::KIND => slot.borrow_mut().apply_settle(&parse(&found)?, stamp),
         Snapshot::KIND => slot.borrow_mut().apply_snapshot(&parse(&found)?, stamp),
+        older::Settle::KIND => {
+            slot.borrow_mut().apply_settle(&parse::<older::Settle>(&found)?.into(), stamp);
+        }
+        older::Snapshot::KIND => {
+            slot.borrow_mut().apply_snapshot(&parse::<older::Snapshot>(&found)?.into(), stamp);
+        }
         Drop::KIND => {
             let drop: Drop = parse(&found)?;
             let at_rest = table.stripes_of(drop.object, 0, usize::MAX, |key| key.stripe < drop.stripes);

@@ -142,6 +142,10 @@ branches! {
     LeaseWait = "an application waited for its client's lease",
     /// A client.
     Rejoined = "a client joined the metadata service again",
+    /// A client.
+    SyncNoted = "an fsync ended before the metadata service had stored the size",
+    /// The metadata service.
+    NoteStored = "a file was longer than the service knew: the bricks of a lost client's volume told it",
 }
 
 static COUNTS: [AtomicU64; CodeProbe::ALL.len()] = [const { AtomicU64::new(0) }; CodeProbe::ALL.len()];

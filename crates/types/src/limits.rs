@@ -63,6 +63,9 @@ pub const STRIPE_MAX: usize = 32 << 20;
 pub const SPANS_MAX: usize = 512;
 /// Most stripes in one message in which a slot reports unfolded stripes.
 pub const UNFOLDED_MAX: usize = 256;
+/// Most files of which a client has notes with bricks that the metadata service does not know. Of a client with more, slots forget
+/// the oldest.
+pub const NOTES_MAX: usize = 32;
 /// Most objects in one purge request.
 pub const PURGE_MAX: usize = 256;
 /// Most records of metadata that a leader sends at a time.

@@ -52,6 +52,7 @@ impl Late {
                 zero: false,
                 stable: true,
                 staged: false,
+                note: None,
             };
             match self.peers.call(at, epoch, &write, Buf::copy_of(&[0xee; 5_000])).await {
                 Ok(_) => return Ok(()),

@@ -29,7 +29,7 @@ impl Late<'_> {
         let Attr { inode, truncate_seq, mtime, .. } = *attr;
         let update = SizeUpdate { inode, truncate_seq, size: size as u64, mtime, set_time: false };
         let client = self.client.mount.client();
-        let grow = UpdateSizes { client, volume: self.volume, sizes: vec![update], stable };
+        let grow = UpdateSizes { client, volume: self.volume, sizes: vec![update], stable, noting: false };
         let called = self.peers.call(meta(), Epoch::default(), &grow, Buf::empty()).await;
         called.expect("the service answers").0
     }

@@ -15,6 +15,7 @@ mod names;
 mod nbd;
 mod nemesis;
 mod network;
+mod noted;
 mod prng;
 mod rails;
 mod read_during_cut;
@@ -36,6 +37,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cluster::Cluster;
 use tally::Tally;
+use types::code_probe::{CodeProbe, count};
 use world::sim::SimOptions;
 
 /// Seeds from which on every kind of fault and every rare branch must have been reached.
@@ -77,6 +79,18 @@ fn names_have_one_history() {
     let operations: usize = (first..first + runs).map(|seed| names::run(seed, crashes)).sum();
     println!("{operations} operations on names");
     assert!(operations as u64 > 1000 * crashes * runs, "only {operations} operations in {runs} runs");
+}
+
+/// What was synced is as long as it was synced, although only bricks knew it. `SHOAL_NOTED_SEEDS=N` for more runs.
+#[test]
+fn what_only_bricks_know_of_sizes_is_not_lost() {
+    log_if_asked();
+    let before = [CodeProbe::SyncNoted, CodeProbe::NoteStored].map(count);
+    let first = number("SHOAL_SEED", 1);
+    (first..first + number("SHOAL_NOTED_SEEDS", 24)).for_each(|seed| noted::run(seed, 6));
+    let after = [CodeProbe::SyncNoted, CodeProbe::NoteStored].map(count);
+    println!("{} syncs noted, {} sizes learnt from bricks", after[0] - before[0], after[1] - before[1]);
+    assert!(after[0] > before[0] + 1000 && after[1] > before[1] + 10, "nothing was noted");
 }
 
 /// The metadata comes back from a backup that is older than what the bricks know: what they have is read.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join;
 use types::Refusal;
 use types::limits::FILE_SIZE_MAX;
 use types::messages::cluster::Mode;
@@ -151,8 +152,14 @@ impl Session {
         let file = &handle.file;
         let lost = file.lock().wb_errors.count();
         let _fsync = FsyncGuard::begin(&self.mount.unstable, file);
-        let mark = self.stack.flush(file, Until::Stable).await?;
-        let told = self.io.report_size(file, Some(mark)).await;
+        self.mount.unstable.seal_all(file);
+        // A note with the bricks makes the size durable; that others see it is for the service.
+        let will_note = file.lock().would_note();
+        let rejoins = self.link.routes.lease.rejoins();
+        let shown = async { if will_note { self.io.report_size(file, None).await } else { Ok(()) } };
+        let (mark, shown) = join(self.stack.flush(file, Until::Stable), shown).await;
+        let is_shown = shown.is_ok() && self.link.routes.lease.rejoins() == rejoins;
+        let told = self.io.report_fsync(file, mark?, is_shown).await;
         handle.error_cursor.at_fsync(&mut file.lock().wb_errors, lost).and(told)
     }
 }

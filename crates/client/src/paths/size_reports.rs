@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use types::Refusal;
+use types::code_probe::{CodeProbe, hit};
 use types::messages::cluster::Mode;
 use types::messages::names::{Release, SizeUpdate, UpdateSizes, UpdateSizesReply};
 
 use crate::error::ClientError;
 use crate::paths::Io;
 use crate::paths::write::WriteStage;
+use crate::state::counters::Counter;
 use crate::state::open_file::{Mark, OpenFile};
 use crate::state::reports::SizeReport;
 
@@ -29,6 +31,17 @@ pub(crate) enum ReportOutcome {
     /// A file was truncated after its report was made. The service ignored this report, and the file has new
     /// attributes.
     Truncated,
+}
+
+/// What the service does with a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Report {
+    /// Others see the size; it is forgotten in a restart.
+    Shown,
+    /// The size is stored.
+    Durable,
+    /// The size is stored, and that later ones may be noted with the bricks.
+    DurableAndNoting,
 }
 
 /// While a report of a file is in flight, the file is not truncated and its time is not set.
@@ -49,14 +62,48 @@ impl Io {
         file: &Arc<OpenFile>,
         stable: Option<Mark>,
     ) -> Result<(), ClientError> {
+        let kind = if stable.is_some() { Report::Durable } else { Report::Shown };
+        self.report_as(file, stable, kind).await
+    }
+
+    async fn report_as(
+        &self,
+        file: &Arc<OpenFile>,
+        stable: Option<Mark>,
+        kind: Report,
+    ) -> Result<(), ClientError> {
         // After a truncation there may be less to report, or nothing.
         loop {
             self.until_writeback_resumes(file).await;
             let Some((_growing, update)) = self.begin_growth(file, stable) else { return Ok(()) };
-            if self.grow(&[(file.clone(), update)], stable.is_some()).await? == ReportOutcome::Accepted {
+            if self.grow(&[(file.clone(), update)], kind).await? == ReportOutcome::Accepted {
                 return Ok(());
             }
         }
+    }
+
+    /// The end of an `fsync`: everything up to the mark is stable. If a note says so, and the present service shows the size,
+    /// it is told later to store it.
+    pub(crate) async fn report_fsync(
+        &self,
+        file: &Arc<OpenFile>,
+        mark: Mark,
+        is_shown: bool,
+    ) -> Result<(), ClientError> {
+        let kind = {
+            let mut state = file.lock();
+            if is_shown && state.is_noted(&mark) {
+                drop(state);
+                self.link.routes.counts.count(Counter::NotedSyncs, 1);
+                hit(CodeProbe::SyncNoted);
+                self.unstable.flow.report_later(self.link.world.now(), file);
+                return Ok(());
+            }
+            let asks = state.noting.is_synced && !state.noting.granted && state.may_buffer();
+            state.noting.is_synced = true;
+            if asks { Report::DurableAndNoting } else { Report::Durable }
+        };
+        self.report_as(file, Some(mark), kind).await
     }
 
     /// Waits until reports of a file may be sent.
@@ -90,7 +137,7 @@ impl Io {
             // Other writes may not be stable.
             (Growing(file), SizeReport { update, changed: 0 })
         };
-        self.grow(&[(file.clone(), update)], true).await
+        self.grow(&[(file.clone(), update)], Report::Durable).await
     }
 
     /// The next report of a file, if there is one. While it is in flight, nothing else changes the file's size.
@@ -109,30 +156,38 @@ impl Io {
     pub(crate) async fn grow(
         &self,
         updates: &[(Arc<OpenFile>, SizeReport)],
-        stable: bool,
+        kind: Report,
     ) -> Result<ReportOutcome, ClientError> {
+        let (stable, noting) = (kind != Report::Shown, kind == Report::DurableAndNoting);
+        let generations: Vec<u64> = updates.iter().map(|(file, _)| file.lock().generation()).collect();
         let (client, volume) = (self.link.routes.lease.client(), self.link.routes.volume);
         let sizes = updates.iter().map(|(_, report)| report.update.clone()).collect();
-        let outcome = self.link.ask(&UpdateSizes { client, volume, sizes, stable }).await;
-        let UpdateSizesReply { cut } = match outcome {
+        let outcome = self.link.ask(&UpdateSizes { client, volume, sizes, stable, noting }).await;
+        let UpdateSizesReply { noting, cut } = match outcome {
             Ok(grown) => grown,
             // The file is gone, so its size does not matter.
             Err(ClientError::Refused(Refusal::Stale | Refusal::NotFound)) if updates.len() == 1 => {
-                UpdateSizesReply { cut: Vec::new() }
+                UpdateSizesReply { noting: false, cut: Vec::new() }
             }
             Err(error) => return Err(error),
         };
         for attr in &cut {
             self.link.learn_tier_of(attr.object).await?;
         }
-        for (file, report) in updates {
+        for ((file, report), generation) in updates.iter().zip(generations) {
             let (inode, size) = (file.inode, report.update.size);
             if let Some(attr) = cut.iter().find(|attr| attr.inode == inode) {
                 tracing::debug!(%inode, size, truncate_seq = attr.truncate_seq, "a size report came after a truncation");
                 file.lock().was_truncated(attr);
             } else {
                 tracing::debug!(stage = %WriteStage::SizeReported, %inode, size, stable, "grown");
-                file.lock().has_grown(report, stable);
+                let mut state = file.lock();
+                state.has_grown(report, stable);
+                // If the mode was lost meanwhile, the service may have forgotten the right since.
+                state.noting.granted |= noting && state.generation() == generation && state.may_buffer();
+                if stable && let Some(told) = state.take_told(report.update.mtime) {
+                    self.unstable.flow.lock().notes.remove(inode, told.seq);
+                }
             }
         }
         Ok(if cut.is_empty() { ReportOutcome::Accepted } else { ReportOutcome::Truncated })
@@ -157,7 +212,10 @@ impl Io {
         let mut growing = Vec::new();
         for file in files {
             // A call of `fsync` is about to report this file, and queues it again at its end.
-            let is_told_elsewhere = file.lock().fsyncs > 0;
+            let is_told_elsewhere = {
+                let state = file.lock();
+                state.fsyncs > 0 && !state.is_note_due()
+            };
             if !is_told_elsewhere
                 && let Some((guard, update)) = self.begin_growth(file, Some(Mark::default()))
             {
@@ -176,7 +234,7 @@ impl Io {
 
     /// Reports durable sizes; queues the files again whose report failed.
     async fn grow_for_good(&self, updates: &[(Arc<OpenFile>, SizeReport)]) {
-        let error = match self.grow(updates, true).await {
+        let error = match self.grow(updates, Report::Durable).await {
             Ok(ReportOutcome::Accepted) => return,
             Ok(ReportOutcome::Truncated) => {
                 updates.iter().for_each(|(file, _)| self.unstable.flow.queue_report(file));
@@ -187,7 +245,7 @@ impl Io {
         for one in updates.chunks(1) {
             // If the service refused, one file may be the reason: report each file alone.
             let refused = matches!(error, ClientError::Refused(_));
-            match if refused { self.grow(one, true).await } else { Err(error) } {
+            match if refused { self.grow(one, Report::Durable).await } else { Err(error) } {
                 Ok(ReportOutcome::Accepted) => {}
                 Ok(ReportOutcome::Truncated) => self.unstable.flow.queue_report(&one[0].0),
                 // A service that cannot store the change ends. Try again after its restart.

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use layout::WriteRoute;
-use types::messages::brick::{Span, Write};
+use types::messages::brick::{SizeNote, Span, Write};
 use types::{Buf, BufMut, ClientSeq, StripeKey};
 use world::CallError;
 use world::trace::{Stage, span};
@@ -84,6 +84,8 @@ pub(crate) struct OutgoingWrite {
     pub(crate) route: Route,
     /// It was never sent before. A stripe is staged at most once; retries go through the primary.
     fresh: bool,
+    /// What it says about the file's size.
+    note: Option<SizeNote>,
 }
 
 impl OutgoingWrite {
@@ -150,7 +152,11 @@ impl Io {
         let writes = state.stripes.get_mut(&claim.stripe)?;
         let order = writes.unsent(route.epoch)?.order;
         let last = writes.is_last(order);
-        let piece = writes.piece(order)?;
+        let may_note = last && state.may_note(order);
+        let flow = self.unstable.flow.lock();
+        let may_note = may_note && flow.notes.may_add(claim.file.inode);
+        drop(flow);
+        let piece = state.stripes.get_mut(&claim.stripe)?.piece(order)?;
         if piece.accepted.take().is_some() {
             // It was accepted in an earlier epoch. Give the new primary the full time.
             (piece.first_sent, piece.tries) = (None, 0);
@@ -160,7 +166,12 @@ impl Io {
         let mut flow = self.unstable.flow.lock();
         let seq = *piece.seq.get_or_insert_with(|| ClientSeq(flow.seqs.begin()));
         let acked = ClientSeq(flow.seqs.finished());
+        let told = (fresh && may_note).then(|| flow.notes.add(claim.file.inode, seq));
         drop(flow);
+        let noted = told.map(|told| state.note(claim.file.inode, order, seq, told));
+        let piece = state.stripes.get_mut(&claim.stripe)?.piece(order)?;
+        piece.noted = noted.or_else(|| piece.noted.take());
+        let note = piece.noted.as_ref().map(|noted| noted.note.clone());
         let (spans, bytes) = piece.spans();
         // After a failed try, do not ask the primary to wait for stability again.
         let stable = last && order <= wanted && piece.tries == 0;
@@ -168,7 +179,7 @@ impl Io {
             claim.stripe * self.link.routes.geometry_of(key.object).stripe() as u64 + piece.end() as u64;
         // Bytes beyond the size were truncated since they were sealed; the service covers them by `stale_end`.
         state.sent_end = state.sent_end.max(state.size.min(end));
-        Some(OutgoingWrite { order, key, seq, acked, spans, bytes, stable, route, fresh })
+        Some(OutgoingWrite { order, key, seq, acked, spans, bytes, stable, route, fresh, note })
     }
 
     /// Sends a piece to its primary, which accepts it. Returns the time of the request.
@@ -196,6 +207,7 @@ impl Io {
             zero: outgoing.bytes.is_empty(),
             stable: outgoing.stable,
             staged,
+            note: outgoing.note.clone(),
         };
         let payload = if staged { Buf::empty() } else { outgoing.payload() };
         if !payload.is_empty() {

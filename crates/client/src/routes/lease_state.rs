@@ -16,6 +16,8 @@ pub(crate) struct LeaseState {
     client: AtomicU64,
     /// How often the client has joined.
     generation: AtomicU64,
+    /// How often it has begun to join again.
+    rejoins: AtomicU64,
     leased_until: AtomicU64,
     left: AtomicBool,
     /// The lease of an exclusive mount has run out.
@@ -27,6 +29,7 @@ impl LeaseState {
         LeaseState {
             client: AtomicU64::new(client.0),
             generation: AtomicU64::new(1),
+            rejoins: AtomicU64::new(0),
             leased_until: AtomicU64::new(leased_until),
             left: AtomicBool::new(false),
             lost: AtomicBool::new(false),
@@ -40,6 +43,16 @@ impl LeaseState {
     /// How often this client has joined.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+
+    /// How often this client has begun to tell a service that has restarted what it has open. What it says to a service after
+    /// this has changed may be unknown to the next one.
+    pub(crate) fn rejoins(&self) -> u64 {
+        self.rejoins.load(Ordering::Acquire)
+    }
+
+    pub(super) fn begin_rejoin(&self) {
+        self.rejoins.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether the lease is valid. Then the service has let no other client in, and modes are valid.

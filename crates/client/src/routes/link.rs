@@ -257,6 +257,7 @@ impl Link {
     }
 
     async fn join(&self, client: Option<ClientId>) -> Result<(), CallError> {
+        self.routes.lease.begin_rejoin();
         let opens = self.above.open_inodes();
         let options = &self.routes.options;
         let (volume, exclusive, place) = (options.volume.clone(), options.exclusive, options.place.clone());

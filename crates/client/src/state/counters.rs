@@ -35,6 +35,8 @@ pub struct Counters {
     pub pieces_sent: u64,
     /// Spans of these writes; a write has several if it gathers small ones.
     pub spans_sent: u64,
+    /// Calls of `fsync` that did not wait for the metadata service, because bricks keep the size.
+    pub syncs_noted: u64,
     /// Bytes of buffers with unstable bytes, now.
     pub unstable_bytes: u64,
     /// Bytes of the read cache, now.
@@ -58,11 +60,12 @@ pub(crate) enum Counter {
     Retries,
     Pieces,
     Spans,
+    NotedSyncs,
 }
 
 /// The counters, shared by all threads.
 #[derive(Default)]
-pub(crate) struct Counts([AtomicU64; 15]);
+pub(crate) struct Counts([AtomicU64; 16]);
 
 impl Counts {
     pub(crate) fn count(&self, counter: Counter, by: u64) {
@@ -88,6 +91,7 @@ impl Counts {
             retries: of(Counter::Retries),
             pieces_sent: of(Counter::Pieces),
             spans_sent: of(Counter::Spans),
+            syncs_noted: of(Counter::NotedSyncs),
             unstable_bytes,
             cache_bytes: 0,
         }

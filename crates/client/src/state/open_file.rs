@@ -18,6 +18,7 @@ use crate::state::content_version::ContentVersion;
 use crate::state::gather::{Change, StripeWrites};
 use crate::state::layer_counts::FileCounts;
 use crate::state::lock;
+use crate::state::noted::Noting;
 use crate::state::pattern::Pattern;
 use crate::state::wb_errors::WritebackErrors;
 use crate::state::write_log::WriteLog;
@@ -126,6 +127,8 @@ pub(crate) struct FileState {
     pub(crate) growing: u32,
     /// Number of callers of `fsync`. They report the size themselves.
     pub(crate) fsyncs: u32,
+    /// What this mount may note with the bricks, and has noted.
+    pub(crate) noting: Noting,
     /// Nothing may be sent or reported.
     pub(crate) writeback_paused: bool,
     /// Number of reads and writes in progress, from their check of the attributes on.
@@ -186,6 +189,7 @@ impl OpenFile {
             claims: 0,
             growing: 0,
             fsyncs: 0,
+            noting: Noting::default(),
             writeback_paused: false,
             inflight_io: 0,
             quiesced: 0,
@@ -231,6 +235,8 @@ impl FileState {
     pub(crate) fn set_mode(&mut self, mode: Mode) {
         if mode != self.mode {
             self.invalidate();
+            // The service forgets the right with the last close.
+            self.noting.granted = false;
         }
         self.mode = mode;
     }
@@ -245,6 +251,11 @@ impl FileState {
     /// The present contents, if bytes of them may be cached: while no other client may write.
     pub(crate) fn cacheable(&self) -> Option<u64> {
         (self.mode != Mode::Shared && !self.fenced).then_some(self.generation)
+    }
+
+    /// Counts the changes of what may be cached, and so those of the mode.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Whether bytes of the contents `generation` may be kept that were fetched when [`WriteLog::count`] was `count`.
@@ -323,7 +334,8 @@ impl FileState {
     pub(crate) fn open_inode(&mut self, inode: InodeId) -> OpenInode {
         self.zeroing.reclaimed = true;
         let zeroing = self.zeroing.number;
-        OpenInode { inode, readers: self.readers, writers: self.writers, zeroing }
+        let note = self.noted().map(|noted| noted.note.clone());
+        OpenInode { inode, readers: self.readers, writers: self.writers, zeroing, note }
     }
 
     /// Counts an open that the service knows.

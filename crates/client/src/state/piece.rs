@@ -4,6 +4,8 @@ use types::limits::SPANS_MAX;
 use types::messages::brick::Span;
 use types::{Buf, ClientSeq, Epoch};
 
+use crate::state::noted::Noted;
+
 /// Most bytes of a piece of several spans. Bricks store so much as an Overlay without reading the stripe, and it is
 /// copied into one payload.
 pub(super) const JOINED_MAX: usize = 256 << 10;
@@ -75,11 +77,14 @@ pub(crate) struct Piece {
     pub(crate) first_sent: Option<u64>,
     /// Number of failed sends.
     pub(crate) tries: u32,
+    /// What its `Write` says about the file, the same in every retry.
+    pub(crate) noted: Option<Noted>,
 }
 
 impl Piece {
     pub(super) fn new(order: u64, first: Part) -> Piece {
-        Piece { order, seq: None, parts: vec![first], accepted: None, first_sent: None, tries: 0 }
+        let (seq, accepted, first_sent, noted) = (None, None, None, None);
+        Piece { order, seq, parts: vec![first], accepted, first_sent, tries: 0, noted }
     }
 
     /// Adds a part behind the others. Returns it if the piece would become too large.

@@ -28,7 +28,8 @@ impl FileState {
     /// but is never false if there is work.
     pub(crate) fn has_unreported(&self) -> bool {
         let told_elsewhere = self.fsyncs > 0;
-        self.users == 0 || !self.releases.is_empty() || !(told_elsewhere || self.is_reported())
+        let is_told = told_elsewhere || self.is_reported() || self.rests_on_note();
+        self.users == 0 || !self.releases.is_empty() || !is_told
     }
 
     /// Adopts attributes that the service has sent.

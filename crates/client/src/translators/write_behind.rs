@@ -189,6 +189,7 @@ impl WriteBehind {
             let woken = self.unstable.flow.timers.wait();
             self.unstable.flow.looks_at(u64::MAX);
             let now = self.link.world.now();
+            self.unstable.flow.report_noted(now);
             let next = self.unstable.wake_stripes(now).min(self.io.sync_what_is_due(now));
             let pause = next.saturating_sub(now).clamp(1, LOOK_US);
             self.unstable.flow.looks_at(now + pause);

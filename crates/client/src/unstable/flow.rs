@@ -20,6 +20,7 @@ use crate::state::gather::Change;
 use crate::state::lock;
 use crate::state::open_file::OpenFile;
 use crate::state::seq_tracker::SeqTracker;
+use crate::unstable::notes::Notes;
 
 /// Number of pieces in flight from which on partial stripes are held back.
 const PIECES_MAX: i64 = 128;
@@ -74,6 +75,10 @@ pub(crate) struct FlowState {
     pub(crate) syncs: BTreeMap<Option<BrickId>, Syncing>,
     /// Numbers of writes.
     pub(crate) seqs: SeqTracker,
+    /// Notes that bricks must keep.
+    pub(crate) notes: Notes,
+    /// Files whose last `fsync` relies on a note, and when the service is told what it says.
+    noted: BTreeMap<InodeId, (u64, Arc<OpenFile>)>,
     /// Files that may have reports to send.
     pub(crate) to_report: BTreeMap<InodeId, Arc<OpenFile>>,
 }
@@ -436,6 +441,23 @@ impl Flow {
         }
         self.lock().to_report.insert(file.inode, file.clone());
         self.report_wanted.notify();
+    }
+
+    /// An `fsync` relies on a note: the service is told later, once for many of them.
+    pub(crate) fn report_later(&self, now: u64, file: &Arc<OpenFile>) {
+        self.lock().noted.entry(file.inode).or_insert_with(|| (now + AGE_MAX_US, file.clone()));
+    }
+
+    /// Queues the files for reports whose notes are old.
+    pub(crate) fn report_noted(&self, now: u64) {
+        let due: Vec<Arc<OpenFile>> = {
+            let mut state = self.lock();
+            state.noted.extract_if(.., |_, (due, _)| *due <= now).map(|(_, (_, file))| file).collect()
+        };
+        for file in due {
+            file.lock().note_is_due();
+            self.queue_report(&file);
+        }
     }
 
     /// Takes up to `count` files that may have reports to send.

@@ -2,6 +2,7 @@
 //! Nothing here sends anything.
 
 pub(crate) mod flow;
+mod notes;
 mod pieces;
 
 pub(crate) use pieces::Unstable;

@@ -139,6 +139,11 @@ impl Unstable {
     pub(crate) fn drop_stable(&self, state: &mut FileState, stripe: u64, order: u64) {
         let older = |writes: &StripeWrites| writes.first_order().filter(|first| *first <= order);
         while let Some(first) = state.stripes.get(&stripe).and_then(older) {
+            let piece = state.stripes.get_mut(&stripe).and_then(|s| s.piece(first));
+            if let Some(noted) = piece.and_then(|piece| piece.noted.take()) {
+                self.flow.lock().notes.is_stable(noted.note.inode, noted.seq);
+                state.has_noted(noted);
+            }
             self.drop_piece(state, stripe, first);
         }
     }
@@ -148,7 +153,11 @@ impl Unstable {
         state.unanswered.remove(&piece.order);
         state.unstable.remove(&piece.order);
         if let Some(seq) = piece.seq {
-            self.flow.lock().seqs.finish(seq.0);
+            let mut flow = self.flow.lock();
+            flow.seqs.finish(seq.0);
+            if let Some(noted) = &piece.noted {
+                flow.notes.remove(noted.note.inode, seq);
+            }
         }
         self.flow.change(Change { used: -(piece.charge() as i64), gathering: 0, pieces: -1 });
     }

@@ -384,7 +384,7 @@ impl Known {
             file.changes += u64::from(request.stable);
             file.mtime = file.mtime.max(update.mtime);
         }
-        Ok(UpdateSizesReply { cut })
+        Ok(UpdateSizesReply { noting: false, cut })
     }
 
     /// No test has two clients that zero one file.

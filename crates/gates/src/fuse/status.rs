@@ -26,6 +26,7 @@ pub(super) fn text(mount: &Mount) -> String {
         ("retries", counters.retries),
         ("pieces_sent", counters.pieces_sent),
         ("spans_sent", counters.spans_sent),
+        ("syncs_noted", counters.syncs_noted),
         ("unstable_bytes", counters.unstable_bytes),
         ("cache_bytes", counters.cache_bytes),
     ];

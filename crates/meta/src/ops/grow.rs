@@ -1,6 +1,8 @@
 //! Applies reports of sizes.
 
-use types::limits::{FILE_SIZE_MAX, SIZE_UPDATES_MAX};
+use types::code_probe::{CodeProbe, hit};
+use types::limits::{FILE_SIZE_MAX, NOTES_MAX, SIZE_UPDATES_MAX};
+use types::messages::brick::SizeNote;
 use types::messages::names::{SizeUpdate, UpdateSizes, UpdateSizesReply};
 use types::{ClientId, Refusal, VolumeId};
 
@@ -41,16 +43,63 @@ pub(crate) fn grow(txn: &mut Txn<'_>, request: &UpdateSizes) -> Result<UpdateSiz
         grown.push((place, inode, update));
     }
 
+    let mut noting = request.noting && request.stable && !grown.is_empty();
     for (place, inode, update) in grown {
         if request.stable {
             keep(txn, place, inode, update);
+            noting &= noting && let_note(txn, place, request.client);
         } else {
             let (client, truncate_seq) = (request.client, update.truncate_seq);
             let growth = Growth { client, truncate_seq, size: update.size, mtime: update.mtime };
             txn.effect(Effect::Grown(place, growth));
         }
     }
-    Ok(UpdateSizesReply { cut })
+    Ok(UpdateSizesReply { noting, cut })
+}
+
+/// Lets a client leave the sizes of a file with the bricks, if it has the file alone and not too many such files.
+fn let_note(txn: &mut Txn<'_>, place: VolumeInode, client: ClientId) -> bool {
+    let noting = &txn.volatile().noting;
+    let known = noting.of(place);
+    if known == Some(client) {
+        return true;
+    }
+    if known.is_some() || noting.count(client) >= NOTES_MAX || !txn.volatile().opens.is_alone(place, client) {
+        return false;
+    }
+    txn.put(keys::noting(place.0, place.1), &client);
+    txn.effect(Effect::Noting(place, client));
+    true
+}
+
+/// A client leaves the sizes of these files with the bricks no more.
+pub(crate) fn end_noting(txn: &mut Txn<'_>, client: ClientId, places: &[VolumeInode]) {
+    for &place in places {
+        if txn.volatile().noting.of(place) != Some(client) {
+            continue;
+        }
+        txn.remove(keys::noting(place.0, place.1));
+        txn.effect(Effect::NotingEnded(place));
+    }
+}
+
+/// Stores what a lost client has noted about a file with the bricks. A note from before a truncation says nothing.
+pub(crate) fn keep_note(txn: &mut Txn<'_>, place: VolumeInode, note: &SizeNote) -> Result<(), Refusal> {
+    let Some(inode) = file(txn, place)? else { return Ok(()) };
+    if inode.truncate_seq != note.truncate_seq || note.size > FILE_SIZE_MAX {
+        return Ok(());
+    }
+    if note.size > inode.size && inode.stale_end > inode.size {
+        tracing::error!(inode = %place.1, note.size, inode.stale_end, "a lost client has noted a size over bytes that were not zeroed");
+        return Ok(());
+    }
+    if note.size > inode.size {
+        hit(CodeProbe::NoteStored);
+    }
+    let SizeNote { inode: id, truncate_seq, size, mtime, .. } = note.clone();
+    let update = SizeUpdate { inode: id, truncate_seq, size, mtime, set_time: false };
+    keep(txn, place, inode, &update);
+    Ok(())
 }
 
 /// The file, if it is still there.

@@ -30,7 +30,7 @@ mod zeroed;
 pub(crate) use accessed::accessed;
 pub(crate) use create::create;
 pub(crate) use getattr::getattr;
-pub(crate) use grow::{count_change_of_all, count_changes, grow, settle_growth};
+pub(crate) use grow::{count_change_of_all, count_changes, end_noting, grow, keep_note, settle_growth};
 pub(crate) use link::link;
 pub(crate) use lookup::lookup;
 pub(crate) use mkdir::mkdir;

@@ -361,6 +361,7 @@ impl Pair {
             readers: 0,
             writers: 1,
             zeroing: None,
+            note: None,
         });
         let opens = opens.collect();
         let engine = self.tree.engine.clone();

@@ -16,6 +16,7 @@ pub(crate) fn sweep(txn: &mut Txn<'_>, volume: VolumeId) -> Result<bool, Refusal
         keys::all::entries(volume),
         keys::all::listed(volume),
         keys::all::orphans_of(volume),
+        keys::all::noting_of(volume),
     ];
     for (at, prefix) in prefixes.iter().enumerate() {
         let pairs = txn.range(prefix, &keys::after_all(prefix), PART)?;

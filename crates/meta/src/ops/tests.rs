@@ -317,14 +317,22 @@ fn a_late_copy_of_a_report_leaves_a_cut_file_as_it_is() {
         let update =
             |truncate_seq, size| SizeUpdate { inode: a.inode, truncate_seq, size, mtime: 9, set_time: true };
         let grow = |tree: &mut Fixture, update| {
-            let request =
-                UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![update], stable: true };
+            let request = UpdateSizes {
+                client: tree.client,
+                volume: tree.volume,
+                sizes: vec![update],
+                stable: true,
+                noting: false,
+            };
             tree.idempotent(move |txn| ops::grow(txn, &request))
         };
         // Whoever is there to hear it learns what the file is now.
         let told = grow(&mut tree, update(a.truncate_seq, 20_000));
-        assert_eq!(told, Ok(UpdateSizesReply { cut: vec![clean.clone()] }));
-        assert_eq!(grow(&mut tree, update(clean.truncate_seq, 9100)), Ok(UpdateSizesReply { cut: vec![] }));
+        assert_eq!(told, Ok(UpdateSizesReply { noting: false, cut: vec![clean.clone()] }));
+        assert_eq!(
+            grow(&mut tree, update(clean.truncate_seq, 9100)),
+            Ok(UpdateSizesReply { noting: false, cut: vec![] })
+        );
 
         // Cut at the same place again: what was zeroed for the first cut says nothing of the second.
         tree.grow(&clean, 20_000, true).expect("nothing stale");
@@ -389,7 +397,13 @@ fn unstable_growth_is_shown_and_forgotten() {
         };
         let request = SetAttr { mtime: Some(1), ..tree.setattr_request(a.inode) };
         assert_eq!(tree.setattr(request).map(|attr| (attr.size, attr.mtime)), Ok((100, 1)));
-        let late = UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![early], stable: true };
+        let late = UpdateSizes {
+            client: tree.client,
+            volume: tree.volume,
+            sizes: vec![early],
+            stable: true,
+            noting: false,
+        };
         tree.idempotent(move |txn| ops::grow(txn, &late)).expect("there");
         assert_eq!(tree.getattr(a.inode).map(|attr| (attr.size, attr.mtime)), Ok((100, 1)));
         let mut tree = tree.restart(vec![]);
@@ -398,7 +412,13 @@ fn unstable_growth_is_shown_and_forgotten() {
         // Unless the writer says that it counts, whatever it is and also if nothing has grown.
         let set =
             SizeUpdate { inode: a.inode, truncate_seq: a.truncate_seq, size: 0, mtime: 2, set_time: true };
-        let set = UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![set], stable: true };
+        let set = UpdateSizes {
+            client: tree.client,
+            volume: tree.volume,
+            sizes: vec![set],
+            stable: true,
+            noting: false,
+        };
         tree.idempotent(move |txn| ops::grow(txn, &set)).expect("there");
         let found = tree.getattr(a.inode).expect("there");
         assert_eq!(found, Attr { mtime: 2, changes: found.changes, ..kept });
@@ -416,7 +436,13 @@ fn a_change_of_mode_before_the_report_of_a_write_keeps_the_time_of_the_write() {
             let request = SetAttr { mode: Some(0o600), ..tree.setattr_request(a.inode) };
             let changed = tree.setattr(request).expect("there").ctime;
             assert!(changed > written);
-            let late = UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![update], stable };
+            let late = UpdateSizes {
+                client: tree.client,
+                volume: tree.volume,
+                sizes: vec![update],
+                stable,
+                noting: false,
+            };
             if stable {
                 tree.idempotent(move |txn| ops::grow(txn, &late)).expect("there");
             } else {
@@ -442,8 +468,13 @@ fn a_file_that_was_written_differs_although_its_size_and_times_do_not() {
         // The writer's clock is behind that of who wrote before.
         let update =
             SizeUpdate { inode: a.inode, truncate_seq: a.truncate_seq, size: 100, mtime: 1, set_time: false };
-        let rewritten =
-            UpdateSizes { client: tree.client, volume: tree.volume, sizes: vec![update], stable: true };
+        let rewritten = UpdateSizes {
+            client: tree.client,
+            volume: tree.volume,
+            sizes: vec![update],
+            stable: true,
+            noting: false,
+        };
         tree.idempotent(move |txn| ops::grow(txn, &rewritten)).expect("there");
         let after = tree.getattr(a.inode).expect("there");
         assert!(after.changes > before.changes);
@@ -507,7 +538,7 @@ fn open_files_outlive_their_names() {
         let tree = tree.restart_without_clients();
         assert!(tree.state.volatile.in_grace);
         assert!(tree.getattr(a.inode).is_ok());
-        let opens = vec![OpenInode { inode: a.inode, readers: 0, writers: 1, zeroing: None }];
+        let opens = vec![OpenInode { inode: a.inode, readers: 0, writers: 1, zeroing: None, note: None }];
         let mut tree = tree.restart(opens);
         assert!(!tree.state.volatile.in_grace);
         assert!(tree.getattr(a.inode).is_ok());

@@ -57,7 +57,7 @@ fn a_file_moves_to_another_tier_and_its_old_object_goes_with_the_copy() {
         let (place, other) = ((tree.volume, a.inode), ClientId(999));
         tree.state.volatile.opens.open(place, other, true);
         assert_eq!(swap(&mut tree, &seen, copy.inode), Err(Refusal::Busy));
-        tree.state.volatile.opens.drop_client(other);
+        tree.state.volatile.opens.drop_client(other, |_| false);
         tree.grow(&a, 10_000, false).expect("growth that is not stable");
         assert_eq!(swap(&mut tree, &seen, copy.inode), Err(Refusal::Busy));
         let cut = tree.truncate(a.inode, 9000).expect("shorter");

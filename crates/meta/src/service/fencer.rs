@@ -5,19 +5,24 @@
 //! the lost client's files are closed only when every brick that is Up has fenced the client and has completed the
 //! writes that it had accepted. A brick that is Out refuses everybody; before it serves again it joins, and the
 //! answer has the fences.
+//!
+//! The files of which the client may have noted sizes with the bricks stay its own until these are stored (notes.rs).
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
 use types::limits::{HEARTBEAT_US, LEASE_US};
 use types::messages::brick::Fence;
 use types::messages::cluster::{BrickState, Fences};
-use types::{BrickId, Buf, Epoch, Refusal};
+use types::{BrickId, Buf, ClientId, Epoch, Refusal};
 
 use super::Shared;
 
 /// Pause before a brick is asked again, in microseconds.
 const RETRY_US: u64 = HEARTBEAT_US / 10;
+/// Pause before primaries are asked again for notes, in microseconds.
+const NOTES_US: u64 = HEARTBEAT_US / 2;
 
 pub(super) async fn run(shared: Rc<Shared>) {
     loop {
@@ -25,8 +30,16 @@ pub(super) async fn run(shared: Rc<Shared>) {
         if let Err(refusal) = shared.fence().await {
             tracing::warn!(%refusal, "cannot tell the bricks which clients to refuse");
         }
-        more.await;
+        // A group that is not served now may be later.
+        match has_ghosts(&shared) {
+            true => drop(shared.world.timeout(NOTES_US, more).await),
+            false => more.await,
+        }
     }
+}
+
+fn has_ghosts(shared: &Shared) -> bool {
+    !shared.state.borrow().ghosts().is_empty()
 }
 
 impl Shared {
@@ -46,8 +59,14 @@ impl Shared {
             self.tear_down_client(*client).await;
         }
         self.settled.notify();
+        self.settle_notes().await;
+        self.all_durable().await?;
         self.notify_tasks(purges);
-        self.tell_fences(&fences, true).await;
+        // Bricks keep what they know of clients whose notes are not stored.
+        let ghosts = self.state.borrow().ghosts().into_values().flatten();
+        let mounted: BTreeSet<ClientId> = fences.mounted.iter().copied().chain(ghosts).collect();
+        let told = Fences { upto: fences.upto, mounted: mounted.into_iter().collect() };
+        self.tell_fences(&told, true).await;
         Ok(())
     }
 

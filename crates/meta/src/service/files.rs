@@ -13,6 +13,7 @@ use types::wire::{Record, from_bytes, to_bytes};
 use types::{ClientId, Refusal, VolumeId};
 
 use super::Shared;
+use crate::kv::Txn;
 use crate::ops;
 use crate::state::Change;
 use crate::volume_inode::VolumeInode;
@@ -254,6 +255,20 @@ impl Shared {
             }
         }
         self.settled.notify();
+        let is_over = {
+            let volatile = &self.state.borrow().volatile;
+            volatile.noting.of(place) == Some(client) && !volatile.opens.has(place, client)
+        };
+        if is_over {
+            let end = move |txn: &mut Txn<'_>| {
+                // It may have been opened again meanwhile.
+                if !txn.volatile().opens.has(place, client) {
+                    ops::end_noting(txn, client, &[place]);
+                }
+                Ok(Done {})
+            };
+            self.submit::<Done>(Change::idempotent(end)).await?;
+        }
         if self.is_dead(place) {
             self.drop_orphan(place).await?;
         }

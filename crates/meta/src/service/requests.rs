@@ -6,7 +6,7 @@ use types::messages::cluster::*;
 use types::messages::names::*;
 use types::messages::replica::*;
 use types::wire::{Record, Request};
-use types::{Buf, Refusal, VolumeId};
+use types::{Buf, InodeId, Refusal, VolumeId};
 use world::{Answer, Call};
 
 use super::Shared;
@@ -70,10 +70,20 @@ async fn answer_server(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal
 
 async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
     match call.kind {
-        Lookup::KIND => shared.read(&call, ops::lookup).await,
-        GetAttr::KIND => shared.read(&call, ops::getattr).await,
+        Lookup::KIND => {
+            let volume = |request: &Lookup| request.volume;
+            shared.read_sizes(&call, volume, ops::lookup, |reply| vec![reply.attr.inode]).await
+        }
+        GetAttr::KIND => {
+            let volume = |request: &GetAttr| request.volume;
+            shared.read_sizes(&call, volume, ops::getattr, |reply| vec![reply.attr.inode]).await
+        }
         ReadLink::KIND => shared.read(&call, ops::readlink).await,
-        ReadDir::KIND => shared.read(&call, ops::readdir).await,
+        ReadDir::KIND => {
+            let volume = |request: &ReadDir| request.volume;
+            let inodes = |reply: &DirEntries| reply.entries.iter().map(|entry| entry.attr.inode).collect();
+            shared.read_sizes(&call, volume, ops::readdir, inodes).await
+        }
         StatFs::KIND => {
             let space = shared.statfs(&call.parse()?);
             reply(shared.when_durable(space).await)
@@ -143,6 +153,26 @@ impl Shared {
     ) -> Result<Answer, Refusal> {
         let request = call.parse::<R>()?;
         let seen = self.state.borrow().read_with_record(|txn| f(txn, &request));
+        reply(self.when_durable(seen).await)
+    }
+
+    /// As [`Shared::read`], once the sizes of the files in the answer are known.
+    async fn read_sizes<R: Request>(
+        &self,
+        call: &Call,
+        volume: fn(&R) -> VolumeId,
+        f: fn(&Txn<'_>, &R) -> Result<R::Reply, Refusal>,
+        inodes: impl Fn(&R::Reply) -> Vec<InodeId>,
+    ) -> Result<Answer, Refusal> {
+        let request = call.parse::<R>()?;
+        let read = |shared: &Shared| {
+            let state = shared.state.borrow();
+            let seen = state.read_with_record(|txn| f(txn, &request));
+            let is_known = |inode: &InodeId| !state.volatile.noting.is_unknown((volume(&request), *inode));
+            let is_known = seen.0.as_ref().map_or(true, |reply| inodes(reply).iter().all(is_known));
+            is_known.then_some(seen)
+        };
+        let seen = self.wait_until(read).await;
         reply(self.when_durable(seen).await)
     }
 

@@ -294,7 +294,7 @@ impl Client {
             set_time: false,
         };
         let (client, volume) = (self.client, self.volume);
-        self.ask(&UpdateSizes { client, volume, sizes: vec![update], stable }).await
+        self.ask(&UpdateSizes { client, volume, sizes: vec![update], stable, noting: false }).await
     }
 
     async fn getattr(&self, inode: InodeId) -> Result<Attr, Refusal> {
@@ -523,7 +523,7 @@ fn clients_come_back_to_a_restarted_service() {
         let request = b.open_request(file.inode, true);
         let opening = Box::pin(b.ask(&request));
         assert!(b.world.timeout(HEARTBEAT_US / 2, opening).await.is_none());
-        let open = |inode| OpenInode { inode, readers: 0, writers: 1, zeroing: None };
+        let open = |inode| OpenInode { inode, readers: 0, writers: 1, zeroing: None, note: None };
         a.join(vec![open(file.inode), open(unnamed.inode)]).await.expect("it has a lease");
         a.keep_polling(Rc::default());
         assert_eq!(b.ask(&request).await.map(|opened| opened.mode), Ok(Mode::Shared));

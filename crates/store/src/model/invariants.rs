@@ -53,6 +53,9 @@ impl Scope {
         let (_, live) = state.config();
         self.check_fates(state.bricks.iter().map(|brick| &**brick), live, &state.oracle)?;
         self.check_reads(state)?;
+        for primary in state.primaries.iter().filter(|p| p.epoch == state.config().0 && p.is_serving()) {
+            self.check_notes(&primary.core, &state.oracle)?;
+        }
         let fingerprint = Scope::fingerprint_of_checked(state);
         // Most steps change nothing that the remaining checks depend on.
         if self.known_safe.contains(fingerprint) {
@@ -234,6 +237,7 @@ impl Scope {
         for (seq, op) in &state.oracle.ops {
             counts.insert(*seq, self.counts(&bricks, survivors, *seq, op).map_err(|wrong| left(&wrong))?);
         }
+        self.check_notes(&core, &state.oracle).map_err(|wrong| left(&wrong))?;
         let primary = Primary { core, epoch, ..Primary::default() };
         let bricks: Vec<&Brick> = bricks.iter().collect();
         for key in keys {
@@ -255,6 +259,19 @@ impl Scope {
                         )));
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// A primary knows what every stable write has noted, or what a later one of its client has: nobody else is asked.
+    fn check_notes(&self, core: &PrimaryCore, oracle: &Oracle) -> Result<(), String> {
+        let windows = core.windows(GROUP);
+        for write in (0..self.writes.len()).filter(|write| oracle.stable & 1 << write != 0) {
+            let origin = self.origin(write);
+            let window = windows.iter().find(|window| window.client == origin.client);
+            if !window.is_some_and(|window| window.notes.iter().any(|kept| kept.seq >= origin.seq)) {
+                return Err(format!("I1 write {write} was stable, what it has noted is lost"));
             }
         }
         Ok(())

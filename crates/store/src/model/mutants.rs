@@ -18,6 +18,8 @@ pub(super) enum Mutant {
     CommitEarly,
     /// (f) A take-over forgets the seen writes.
     ForgetWindows,
+    /// A take-over forgets what writes have noted about sizes.
+    ForgetNotes,
     /// (g) A slot serves undecided operations.
     ServeUndecided,
     /// (h) A slot is expelled while its lease runs.
@@ -90,6 +92,11 @@ fn mutant_e_commits_without_a_parity_slot() {
 #[test]
 fn mutant_f_forgets_whose_writes_were_seen() {
     is_caught(Mutant::ForgetWindows, scopes::contended());
+}
+
+#[test]
+fn a_take_over_learns_what_was_noted() {
+    is_caught(Mutant::ForgetNotes, scopes::renewed());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use types::limits::BLOCK;
-use types::messages::brick::{OpKind, Prepare, Span, WriteId};
-use types::{ClientId, ClientSeq, Epoch, Refusal, Seq, StripeKey};
+use types::messages::brick::{OpKind, Prepare, SizeNote, Span, WriteId};
+use types::{ClientId, ClientSeq, Epoch, InodeId, Refusal, Seq, StripeKey};
 
 use super::brick::{Brick, GROUP};
 use super::bytes::{Cell, Code4};
@@ -378,7 +378,10 @@ impl Patching {
     }
 }
 
-/// The number of a client's write.
+/// A client's write with this number. It says that the client's file has so many bytes.
 pub(super) fn origin(client: u8, number: u64) -> WriteId {
-    WriteId { client: ClientId(u64::from(client) + 1), seq: ClientSeq(number) }
+    let (client, seq) = (ClientId(u64::from(client) + 1), ClientSeq(number));
+    let note =
+        SizeNote { inode: InodeId(client.0), truncate_seq: 0, size: number, mtime: 0, told: ClientSeq(0) };
+    WriteId { client, seq, note: Some(note) }
 }

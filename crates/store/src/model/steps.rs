@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use types::messages::brick::Tail;
+use types::messages::brick::{Tail, WriteId};
 use types::{ClientSeq, Epoch, Refusal, Seq, StripeKey};
 
 use super::brick::{Brick, GROUP, PrepareOutcome, Record};
@@ -175,8 +175,12 @@ impl Scope {
         self.writes[..=write].iter().filter(|other| other.client == client).count() as u64
     }
 
+    pub(super) fn origin(&self, write: usize) -> WriteId {
+        primary::origin(self.writes[write].client, self.number(write))
+    }
+
     fn is_stable(&self, primary: &Primary, write: usize) -> bool {
-        let origin = primary::origin(self.writes[write].client, self.number(write));
+        let origin = self.origin(write);
         primary.core.is_stable(GROUP, origin.client, origin.seq)
     }
 
@@ -257,7 +261,7 @@ impl Scope {
     /// `ops/write.rs`, `write`.
     fn accept(&self, state: &mut State, at: usize, write: usize) {
         let this = &self.writes[write];
-        let origin = primary::origin(this.client, self.number(write));
+        let origin = self.origin(write);
         let oracle = Arc::make_mut(&mut state.oracle);
         let stable = |number: &u64| {
             let mut of = (0..self.writes.len()).filter(|other| self.writes[*other].client == this.client);
@@ -325,7 +329,7 @@ impl Scope {
             zero: this.zero,
             small: this.small,
         };
-        let origins = vec![primary::origin(this.client, self.number(write))];
+        let origins = vec![self.origin(write)];
         let bricks: Vec<&Brick> = state.bricks.iter().map(|brick| &**brick).collect();
         let live = state.live_in(state.primaries[at].epoch);
         let Some(plan) =
@@ -516,6 +520,11 @@ impl Scope {
             }
             Message::Tail(tail) => {
                 let mut tail = tail.clone();
+                if self.is(Mutant::ForgetNotes) {
+                    tail.windows.iter_mut().for_each(|window| window.notes.clear());
+                    let origins = tail.held.iter_mut().flat_map(|op| &mut op.origins);
+                    origins.for_each(|origin| origin.note = None);
+                }
                 if self.is(Mutant::ForgetWindows) {
                     tail.windows.clear();
                     tail.held.iter_mut().for_each(|op| op.origins.clear());

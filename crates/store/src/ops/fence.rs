@@ -2,8 +2,9 @@
 //!
 //! Fences are not on disk: a brick that starts, or that was Out, gets them when it joins, before it serves anybody.
 
+use types::limits::{GROUPS_MAX, MOUNTS_MAX};
 use types::messages::Done;
-use types::messages::brick::Fence;
+use types::messages::brick::{Fence, Notes, NotesGet};
 use types::messages::cluster::Fences;
 use types::{ClientId, Refusal};
 
@@ -11,6 +12,8 @@ use crate::server::Server;
 
 /// How long a request waits for accepted writes before the sender must ask again, in microseconds.
 const WAIT_US: u64 = 500_000;
+/// An answer has no further group's notes after so many.
+const NOTES_PAGE: usize = 8192;
 
 impl Server {
     /// Refuses if the client is lost.
@@ -49,6 +52,31 @@ impl Server {
             self.forget_clients(&fence.fences);
         }
         Ok(Done {})
+    }
+
+    /// What lost clients have noted about the sizes of their files. Their writes are fenced, and a take-over that was still
+    /// undecided has ended before an epoch is served: so nothing is added any more.
+    pub(crate) fn notes(&self, asked: &NotesGet) -> Result<Notes, Refusal> {
+        if asked.groups.len() > GROUPS_MAX as usize || asked.clients.len() > MOUNTS_MAX {
+            return Err(Refusal::Malformed);
+        }
+        asked.clients.iter().try_for_each(|client| match self.check_fence(*client) {
+            Ok(()) => Err(Refusal::Invalid),
+            Err(_) => Ok(()),
+        })?;
+        if self.primary.borrow().has_accepted_of(|client| asked.clients.binary_search(&client).is_ok()) {
+            return Err(Refusal::Busy);
+        }
+        let (mut notes, mut groups) = (Vec::new(), 0);
+        for (id, epoch) in &asked.groups {
+            self.check_primary(*id, *epoch)?;
+            notes.extend(self.primary.borrow().notes_of(*id, *epoch, &asked.clients));
+            groups += 1;
+            if notes.len() >= NOTES_PAGE {
+                break;
+            }
+        }
+        Ok(Notes { groups, notes })
     }
 
     /// Forgets the seen writes of fenced clients. No primary accepts a write of theirs again, so no repetition has to

@@ -267,7 +267,7 @@ impl Server {
     ///   earlier operation on its stripe can be aborted, because those were committed when it got its number, and no new
     ///   slot takes part in the next epoch, because a primary admits a slot only when no operation is open.
     pub(crate) async fn commit(&self, epoch: Epoch, w: Write, payload: Buf) {
-        let origin = WriteId { client: w.client, seq: w.seq };
+        let origin = WriteId { client: w.client, seq: w.seq, note: w.note.clone() };
         while self.primary.borrow().serving(w.group, epoch).is_some() {
             match self.try_commit(epoch, &w, &payload, &origin).await {
                 Ok(()) => break,

@@ -27,6 +27,7 @@ impl PrimaryCore {
             (&group.committed, &group.unstable).hash(state);
             for (client, seen) in &group.clients.0 {
                 (client, seen.acked, &seen.seqs).hash(state);
+                seen.notes.values().for_each(|kept| kept.seq.hash(state));
             }
         }
     }

@@ -315,6 +315,7 @@ impl Client {
             zero: patch.bytes.is_none(),
             stable,
             staged: false,
+            note: None,
         };
         let payload = patch.bytes.as_ref().map_or(Buf::empty(), |bytes| Buf::copy_of(bytes));
         self.call(&write, payload).await.map(|_| ())

@@ -1,14 +1,16 @@
-//! What a slot remembers of a group: its epoch, its order, and whose writes it has seen.
+//! What a slot remembers of a group: its epoch, its order, whose writes it has seen, and what these say about sizes.
 //!
 //! # Invariants
 //! - Of a client's seen writes, only the numbers above its acknowledged number are kept individually.
+//! - A note is kept until a newer one of its file is decided, its writer says that nobody needs it, or the writer is gone.
 //! - A newer snapshot of a group always lies further on in the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::messages::brick::{DedupWindow, WriteId};
+use types::limits::NOTES_MAX;
+use types::messages::brick::{DedupWindow, NumberedNote, WriteId};
 use types::messages::cluster::GroupConfig;
-use types::{ClientId, ClientSeq, Epoch, Seq, StripeKey};
+use types::{ClientId, ClientSeq, Epoch, InodeId, Seq, StripeKey};
 
 /// The seen writes of a client in a group.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +19,8 @@ pub(crate) struct ClientWindow {
     pub(crate) acked: ClientSeq,
     /// Seen above that.
     pub(crate) seqs: BTreeSet<ClientSeq>,
+    /// The newest note of each file.
+    pub(crate) notes: BTreeMap<InodeId, NumberedNote>,
 }
 
 impl ClientWindow {
@@ -37,9 +41,27 @@ impl ClientWindow {
         );
     }
 
-    pub(crate) fn mark_seen(&mut self, seq: ClientSeq) {
-        if seq > self.acked {
-            self.seqs.insert(seq);
+    /// The write is decided, and so is what it says about its file.
+    pub(crate) fn mark_seen(&mut self, origin: &WriteId) {
+        if origin.seq > self.acked {
+            self.seqs.insert(origin.seq);
+        }
+        if let Some(note) = &origin.note {
+            self.keep_note(NumberedNote { seq: origin.seq, note: note.clone() });
+        }
+    }
+
+    /// Keeps a note, unless a newer one is known. A note that is kept for too long does no harm: it is true until its file is
+    /// truncated.
+    fn keep_note(&mut self, new: NumberedNote) {
+        let (inode, told) = (new.note.inode, new.note.told);
+        self.notes.retain(|_, kept| kept.seq > told);
+        if self.notes.get(&inode).is_none_or(|kept| kept.seq < new.seq) {
+            self.notes.insert(inode, new);
+        }
+        if self.notes.len() > NOTES_MAX {
+            let oldest = self.notes.iter().min_by_key(|(_, kept)| kept.seq).map(|(inode, _)| *inode);
+            oldest.map(|inode| self.notes.remove(&inode));
         }
     }
 }
@@ -53,7 +75,8 @@ impl ClientTable {
         for window in windows {
             let seen = self.0.entry(window.client).or_default();
             seen.acknowledge(window.acked);
-            window.seen.iter().for_each(|seq| seen.mark_seen(*seq));
+            seen.seqs.extend(window.seen.iter().filter(|seq| **seq > seen.acked));
+            window.notes.iter().for_each(|note| seen.keep_note(note.clone()));
         }
     }
 
@@ -61,11 +84,17 @@ impl ClientTable {
         self.0.retain(|client, _| !which(*client));
     }
 
+    /// A write is decided.
+    pub(crate) fn mark_seen(&mut self, origin: &WriteId) {
+        self.0.entry(origin.client).or_default().mark_seen(origin);
+    }
+
     pub(crate) fn windows(&self) -> Vec<DedupWindow> {
         let window = |(client, seen): (&ClientId, &ClientWindow)| DedupWindow {
             client: *client,
             acked: seen.acked,
             seen: seen.seqs.iter().copied().collect(),
+            notes: seen.notes.values().cloned().collect(),
         };
         self.0.iter().map(window).collect()
     }
@@ -128,7 +157,7 @@ impl SlotGroup {
 
     /// Remembers the writes of an operation whose record stands in this segment.
     pub(crate) fn mark_all_seen(&mut self, origins: &[WriteId], serial: u64) {
-        origins.iter().for_each(|origin| self.mark_seen(origin.client, origin.seq));
+        origins.iter().for_each(|origin| self.clients.mark_seen(origin));
         if !origins.is_empty() {
             self.windows_serial = self.windows_serial.min(serial);
         }
@@ -145,10 +174,6 @@ impl SlotGroup {
 
     pub(crate) fn acknowledge(&mut self, client: ClientId, acked: ClientSeq) {
         self.clients.0.entry(client).or_default().acknowledge(acked);
-    }
-
-    pub(crate) fn mark_seen(&mut self, client: ClientId, seq: ClientSeq) {
-        self.clients.0.entry(client).or_default().mark_seen(seq);
     }
 
     /// Marks the writes of applied operations up to `upto` as seen: they are decided.
@@ -181,12 +206,58 @@ pub(super) fn take_upto<V>(map: &mut BTreeMap<Seq, V>, upto: Seq) -> BTreeMap<Se
 
 #[cfg(test)]
 mod tests {
+    use types::messages::brick::SizeNote;
+
     use super::*;
+
+    fn written(seq: u64, note: Option<(u64, u64, u64)>) -> WriteId {
+        let of = |(inode, size, told)| SizeNote {
+            inode: InodeId(inode),
+            truncate_seq: 0,
+            size,
+            mtime: 0,
+            told: ClientSeq(told),
+        };
+        WriteId { client: ClientId(1), seq: ClientSeq(seq), note: note.map(of) }
+    }
+
+    fn sizes(window: &ClientWindow) -> Vec<(u64, u64)> {
+        window.notes.iter().map(|(inode, kept)| (inode.0, kept.note.size)).collect()
+    }
+
+    #[test]
+    fn the_newest_note_of_each_file_is_kept_until_its_writer_says_that_it_is_told() {
+        let mut window = ClientWindow::default();
+        window.mark_seen(&written(3, Some((7, 30, 0))));
+        window.mark_seen(&written(2, Some((7, 20, 0))));
+        window.mark_seen(&written(4, Some((8, 5, 0))));
+        assert_eq!(sizes(&window), [(7, 30), (8, 5)], "in whatever order they are decided");
+        // What is acknowledged is seen for good, and what it has noted stays.
+        window.acknowledge(ClientSeq(9));
+        window.mark_seen(&written(6, Some((9, 1, 0))));
+        assert_eq!(sizes(&window), [(7, 30), (8, 5), (9, 1)]);
+        let mut merged = ClientTable::default();
+        merged.merge(&ClientTable(BTreeMap::from([(ClientId(1), window)])).windows());
+        let window = merged.0.get_mut(&ClientId(1)).expect("merged");
+        assert_eq!(sizes(window), [(7, 30), (8, 5), (9, 1)], "a take-over carries all of them");
+        window.mark_seen(&written(12, Some((9, 2, 4))));
+        assert_eq!(sizes(window), [(9, 2)]);
+    }
+
+    #[test]
+    fn a_client_that_never_says_what_is_told_fills_no_memory() {
+        let mut window = ClientWindow::default();
+        for seq in 1..1000 {
+            window.mark_seen(&written(seq, Some((seq, seq, 0))));
+        }
+        assert_eq!(window.notes.len(), NOTES_MAX);
+        assert_eq!(sizes(&window).first(), Some(&(1000 - NOTES_MAX as u64, 1000 - NOTES_MAX as u64)));
+    }
 
     #[test]
     fn the_greatest_number_from_the_wire_covers_all() {
         let mut window = ClientWindow::default();
-        window.mark_seen(ClientSeq(3));
+        window.mark_seen(&written(3, None));
         window.acknowledge(ClientSeq(u64::MAX));
         assert!(window.seqs.is_empty() && window.has(ClientSeq(3)));
         let mut map = BTreeMap::from([(Seq(1), ()), (Seq(u64::MAX), ())]);

@@ -57,6 +57,7 @@ impl SlotCore {
             group.applied.keys().for_each(|seq| seq.hash(state));
             for (client, seen) in &group.clients.0 {
                 (client, seen.acked, &seen.seqs).hash(state);
+                seen.notes.values().for_each(|kept| kept.seq.hash(state));
             }
         }
         let entries = |all: &BTreeMap<_, Box<LogEntry>>, state: &mut dyn FnMut(C)| {

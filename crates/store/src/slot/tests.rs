@@ -102,7 +102,7 @@ impl Bench {
             identities: Vec::new(),
             base: if kind == OpKind::Patch { self.core.shape(key).identity } else { Seq::NONE },
             unit_blocks: if kind == OpKind::Full { vec![len.div_ceil(BLOCK) as u32] } else { Vec::new() },
-            origins: vec![WriteId { client: CLIENT, seq: ClientSeq(self.writes) }],
+            origins: vec![WriteId { client: CLIENT, seq: ClientSeq(self.writes), note: None }],
             acked: vec![(CLIENT, ClientSeq(self.writes.saturating_sub(5)))],
             decided: Seq::NONE,
             urgent: false,
@@ -512,7 +512,7 @@ fn a_staged_unit_is_taken_once() {
 fn only_the_operation_that_it_is_for_takes_a_staged_unit() {
     let mut bench = Bench::serving();
     let p = bench.staged(0, 5).expect("space");
-    let other_write = WriteId { client: CLIENT, seq: ClientSeq(99) };
+    let other_write = WriteId { client: CLIENT, seq: ClientSeq(99), note: None };
     for wrong in [
         Prepare { key: key(1), ..p.clone() },
         Prepare { slot: 1, participants: 3, ..p.clone() },

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::brick::AskedCounts;
+use super::brick::{AskedCounts, SizeNote};
 use super::recovery::RecoveryReport;
 use super::{Done, LongTurn};
 use crate::{
@@ -356,6 +356,8 @@ records! {
         /// The client is zeroing bytes that a truncation left, under this number
         /// ([`ZeroBegin`](super::names::ZeroBegin)).
         zeroing: Option<u64>,
+        /// What it has noted with the bricks and not told since. `told` means nothing here.
+        note: Option<SizeNote>,
     }
     /// A mount begins, or joins again after the metadata service has restarted.
     210 ClientJoin {

@@ -408,9 +408,15 @@ records! {
         sizes: Vec<SizeUpdate>,
         /// The bytes are stable.
         stable: bool,
+        /// The writer wants to leave later sizes of these files with the bricks ([`SizeNote`](super::brick::SizeNote)), until it
+        /// closes them.
+        noting: bool,
     } => UpdateSizesReply;
     /// The service has taken the sizes, except those of some files.
     322 UpdateSizesReply {
+        /// The service has stored that it must ask the bricks if the writer is lost. Only for files that the writer has open
+        /// alone.
+        noting: bool,
         /// The files that were truncated after the report was made, and their attributes.
         cut: Vec<Attr>,
     };

@@ -106,7 +106,7 @@ fn one_client_zeroes_also_over_a_restart() {
         assert!(a.may_zero(&ours).await && !b.may_zero(&theirs).await);
         house.simulation.kill("meta");
         house.start_meta();
-        let open = |zeroing| OpenInode { inode: file.inode, readers: 0, writers: 1, zeroing };
+        let open = |zeroing| OpenInode { inode: file.inode, readers: 0, writers: 1, zeroing, note: None };
         b.join(vec![open(None)]).await.expect("it has a lease");
         b.keep_polling(Rc::default());
         let theirs = b.zero_request(file.inode);

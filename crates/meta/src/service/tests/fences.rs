@@ -121,7 +121,7 @@ fn a_file_that_a_lost_client_had_open_for_writing_counts_as_changed() {
             // The number never goes back.
             house.simulation.kill("meta");
             house.start_meta();
-            let open = |inode| OpenInode { inode, readers: 1, writers: 0, zeroing: None };
+            let open = |inode| OpenInode { inode, readers: 1, writers: 0, zeroing: None, note: None };
             other.join(vec![open(written.inode)]).await.expect("it has a lease");
             let after = other.getattr(written.inode).await.expect("there").changes;
             assert_eq!(after, opened.attr.changes);

@@ -29,11 +29,13 @@ fn a_lost_client_with_many_files_does_not_take_the_service_with_it() {
         };
         for some in files.chunks(SIZE_UPDATES_MAX) {
             let sizes = some.iter().map(update).collect();
-            let grow = UpdateSizes { client: lost.client, volume: lost.volume, sizes, stable: false };
+            let grow =
+                UpdateSizes { client: lost.client, volume: lost.volume, sizes, stable: false, noting: false };
             lost.ask(&grow).await.expect("there");
         }
         let sizes: Vec<SizeUpdate> = files.iter().map(update).collect();
-        let grow = UpdateSizes { client: lost.client, volume: lost.volume, sizes, stable: true };
+        let grow =
+            UpdateSizes { client: lost.client, volume: lost.volume, sizes, stable: true, noting: false };
         assert_eq!(lost.ask(&grow).await, Err(Refusal::Malformed), "more than one record may hold");
 
         maker.world.sleep(3 * GONE).await;
@@ -56,7 +58,8 @@ fn a_client_that_comes_back_with_many_open_files_has_them_all() {
         }
         house.simulation.kill("meta");
         house.start_meta();
-        let open = |inode: &InodeId| OpenInode { inode: *inode, readers: 0, writers: 1, zeroing: None };
+        let open =
+            |inode: &InodeId| OpenInode { inode: *inode, readers: 0, writers: 1, zeroing: None, note: None };
         let mut maker = maker.clone();
         maker.join(files.iter().map(open).collect()).await.expect("it has a lease");
         let other = house.mounted("other").await;

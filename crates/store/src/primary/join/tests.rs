@@ -155,7 +155,7 @@ fn too_many_behind_start_the_comparison_over() {
 #[test]
 fn sealed_only_when_nothing_is_on_its_way() {
     let (mut core, attempt) = joining(3, Some(None));
-    let origin = WriteId { client: ClientId(5), seq: ClientSeq(1) };
+    let origin = WriteId { client: ClientId(5), seq: ClientSeq(1), note: None };
     assert!(core.accept(GROUP, origin.client, origin.seq, ClientSeq(0)));
     core.close(&attempt);
     assert!(!core.accepts(GROUP));

@@ -1,7 +1,7 @@
 //! What was accepted of a lost client is carried out, and what comes later is refused: a client is fenced between its
 //! writes.
 
-use types::messages::brick::{Fence, NewEpoch, Stage};
+use types::messages::brick::{Fence, NewEpoch, Notes, NotesGet, SizeNote, Stage};
 
 use super::*;
 
@@ -83,6 +83,7 @@ fn writes_of_a_client_that_is_fenced_everywhere_are_forgotten() {
             zero: false,
             stable: true,
             staged: false,
+            note: None,
         };
         client.call(&later, Buf::copy_of(&[1])).await.expect("it is not fenced");
         while client.call(&fence(false), Buf::empty()).await == Err(Refusal::Busy) {}
@@ -100,5 +101,71 @@ fn writes_of_a_client_that_is_fenced_everywhere_are_forgotten() {
         let stranger = Write { client: ClientId(LATER.0 + 5), ..later };
         let answer = client.peers.call(&client.address(), Epoch(0), &stranger, Buf::copy_of(&[1])).await;
         assert_ne!(answer.err(), Some(CallError::Refused(Refusal::Fenced)));
+    });
+}
+
+/// What a write has noted is there for the metadata service after any number of restarts and checkpoints, and is forgotten
+/// with its client.
+#[test]
+fn what_a_lost_client_has_noted_is_told() {
+    let bench = Bench::new(33, small(512), UNIT as u32);
+    bench.start_brick();
+    let mut client = bench.client();
+    bench.sim.block_on("client", async {
+        let note = |inode, size, told| SizeNote {
+            inode: types::InodeId(inode),
+            truncate_seq: 2,
+            size,
+            mtime: 5,
+            told: ClientSeq(told),
+        };
+        let mut noted = async |inode, size, told| {
+            let patch = client.patch(0, 100, Some(3));
+            let write = Write {
+                group: GROUP,
+                key: KEY,
+                client: CLIENT,
+                seq: ClientSeq(patch.seq),
+                acked: ClientSeq(client.acked),
+                spans: vec![Span { offset: 0, len: 100 }],
+                zero: false,
+                stable: true,
+                staged: false,
+                note: Some(note(inode, size, told)),
+            };
+            let bytes = Buf::copy_of(patch.bytes.as_deref().expect("bytes"));
+            client.call(&write, bytes).await.expect("there is room");
+            client.acked = patch.seq;
+        };
+        noted(7, 10, 0).await;
+        noted(8, 20, 0).await;
+        noted(7, 30, 0).await;
+        let ask = NotesGet { clients: vec![CLIENT], groups: vec![(GROUP, client.epoch())] };
+        assert_eq!(client.call(&ask, Buf::empty()).await, Err(Refusal::Invalid), "it is not fenced");
+        bench.sim.kill("brick");
+        bench.start_brick();
+        // So many writes that checkpoints empty all segments from before them.
+        for fill in 0..200u8 {
+            let patch = client.patch(0, UNIT, Some(fill));
+            client
+                .write_stable(StripeKey { stripe: u64::from(fill % 4), ..KEY }, &patch)
+                .await
+                .expect("room");
+            client.acked = patch.seq;
+        }
+        bench.sim.kill("brick");
+        bench.start_brick();
+        while client.call(&fence(false), Buf::empty()).await == Err(Refusal::Busy) {}
+        let told = async |client: &Client| {
+            // The epoch changes with a restart.
+            let groups = vec![(GROUP, client.epoch())];
+            let ask = NotesGet { clients: vec![CLIENT], groups };
+            let (Notes { groups, notes }, _) = client.call(&ask, Buf::empty()).await.expect("it is fenced");
+            assert_eq!(groups, 1);
+            notes.into_iter().map(|lost| (lost.note.inode.0, lost.note.size)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&client).await, [(7, 30), (8, 20)]);
+        client.call(&fence(true), Buf::empty()).await.expect("nothing is under way");
+        assert_eq!(told(&client).await, []);
     });
 }

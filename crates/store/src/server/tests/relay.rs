@@ -58,6 +58,7 @@ impl Client {
             zero: false,
             stable: true,
             staged: true,
+            note: None,
         };
         self.call(&write, Buf::empty()).await.map(|_| ())
     }

@@ -46,6 +46,7 @@ impl Client {
             zero: false,
             stable: false,
             staged: true,
+            note: None,
         };
         self.call(&write, Buf::empty()).await.map(|_| ())
     }

@@ -158,8 +158,11 @@ pub(super) async fn send(
     let payload = Buf::copy_of(&op.bytes);
     let blocks = (op.bytes.len() / BLOCK) as u32;
     let crcs = if op.kind == OpKind::Full { crc_blocks(&payload) } else { Vec::new() };
-    let origins: Vec<_> =
-        op.origin.iter().map(|seq| types::messages::brick::WriteId { client: CLIENT, seq: *seq }).collect();
+    let origins: Vec<_> = op
+        .origin
+        .iter()
+        .map(|seq| types::messages::brick::WriteId { client: CLIENT, seq: *seq, note: None })
+        .collect();
     let is_patch = op.kind == OpKind::Patch;
     let prepare = Prepare {
         group: GROUP,
@@ -208,7 +211,7 @@ pub(super) async fn decide(server: &Rc<Server>, epoch: Epoch, tail: &Tail, abort
     windows.merge(&tail.windows);
     let forwarded = tail.held.iter().filter(|op| !aborted.contains(&op.seq));
     for origin in forwarded.flat_map(|op| &op.origins) {
-        windows.0.entry(origin.client).or_default().mark_seen(origin.seq);
+        windows.mark_seen(origin);
     }
     let decide = Decide {
         group: GROUP,
