@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use types::limits::{LEASE_MARGIN_US, LEASE_US, MOUNTS_MAX, OPEN_FILES_MAX, PLACE_MAX};
+use types::limits::{FILE_SIZE_MAX, LEASE_MARGIN_US, LEASE_US, MOUNTS_MAX, OPEN_FILES_MAX, PLACE_MAX};
 use types::messages::Done;
 use types::messages::brick::{AskedCounts, SizeNote};
 use types::messages::cluster::{ClientJoin, ClientJoined, OpenInode};
@@ -11,7 +11,7 @@ use types::{ClientId, InodeId, Refusal, VolumeId};
 use crate::keys;
 use crate::kv::Txn;
 use crate::ops;
-use crate::records::ClientRecord;
+use crate::records::{ClientRecord, Inode, from_value};
 use crate::sessions::Session;
 use crate::state::{Change, State};
 use crate::volatile::{Effect, Growth, VolatileState};
@@ -109,9 +109,8 @@ impl State {
                 let place = (volume, open.inode);
                 self.volatile.opens.reclaim(place, client, open.readers, open.writers);
                 open.zeroing.map(|number| self.volatile.truncations.may_zero(place, client, number));
-                if let Some(SizeNote { truncate_seq, size, mtime, .. }) = open.note {
-                    let growth = Growth { client, truncate_seq, size, mtime };
-                    self.volatile.apply(Effect::Grown(place, growth));
+                if let Some(note) = &open.note {
+                    self.show_noted((volume, open.inode), client, note);
                 }
             }
         }
@@ -166,8 +165,7 @@ impl State {
     pub(crate) fn begin_client_teardown(&mut self, client: ClientId) -> Option<ClientTeardown> {
         let session = self.sessions.remove(client)?;
         if !session.reclaim_complete {
-            let places: Vec<VolumeInode> = self.volatile.noting.places(client).collect();
-            places.into_iter().for_each(|place| self.volatile.opens.reclaim(place, client, 0, 1));
+            self.keep_noted_files(client);
         }
         // What it may have noted with the bricks is settled when they have told it.
         let is_noted = |place: &VolumeInode| self.volatile.noting.of(*place) == Some(client);
@@ -234,6 +232,54 @@ impl State {
         teardown.is_closed = true;
         teardown.orphans = closed.into_iter().filter(|place| self.volatile.orphans.contains(place)).collect();
         teardown.orphans.extend(self.end_grace());
+    }
+
+    /// Shows a size that a client had noted before the service has restarted.
+    fn show_noted(&mut self, place: VolumeInode, client: ClientId, note: &SizeNote) {
+        let found = self.store.get(&keys::inode(place.0, place.1), from_value::<Inode>);
+        let Ok((Some(Ok(inode)), _)) = found else { return };
+        let SizeNote { truncate_seq, size, mtime, .. } = *note;
+        let fits = inode.is_file()
+            && inode.truncate_seq == truncate_seq
+            && size <= FILE_SIZE_MAX
+            && !(self.volatile.disks.contains(&place.0) && size > inode.size);
+        if fits && self.volatile.noting.of(place) == Some(client) {
+            let growth = Growth { client, truncate_seq, size, mtime };
+            self.volatile.apply(Effect::Grown(place, growth));
+        }
+    }
+
+    /// A client is lost that has not come back since the service has restarted: the files of which it may have noted sizes stay
+    /// its own.
+    fn keep_noted_files(&mut self, client: ClientId) {
+        let places: Vec<VolumeInode> = self.volatile.noting.places(client).collect();
+        for place in places {
+            // Who has it open was let in after this client had told everything.
+            if self.volatile.opens.is_open(place) {
+                self.run_for_teardown(move |txn| {
+                    ops::end_noting(txn, client, &[place]);
+                    Ok(())
+                });
+            } else {
+                self.volatile.opens.reclaim(place, client, 0, 1);
+            }
+        }
+    }
+
+    /// A client has closed a file: if that was its last handle, it leaves no sizes with the bricks any more. Whoever is let in
+    /// now is answered when this is durable.
+    pub(crate) fn end_noting(&mut self, place: VolumeInode, client: ClientId) {
+        if self.volatile.noting.of(place) == Some(client) && !self.volatile.opens.has(place, client) {
+            self.run_for_teardown(move |txn| {
+                ops::end_noting(txn, client, &[place]);
+                Ok(())
+            });
+        }
+    }
+
+    /// Whether a file is kept by a client that is gone, until it is known what it has noted.
+    pub(crate) fn is_ghosts(&self, place: VolumeInode) -> bool {
+        self.volatile.noting.of(place).is_some_and(|client| !self.sessions.has_any(client))
     }
 
     /// Clients that are gone, and have files of which they may have noted sizes with the bricks; by volume.

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::ClientId;
+use types::{ClientId, InodeId, VolumeId};
 
 use crate::volume_inode::VolumeInode;
 
@@ -76,6 +76,11 @@ impl Noting {
         }
     }
 
+    /// Whether some file of a volume may be longer than the service can know.
+    pub(crate) fn is_any_unknown(&self, volume: VolumeId) -> bool {
+        self.unknown.range((volume, InodeId(0))..=(volume, InodeId(u64::MAX))).next().is_some()
+    }
+
     /// Whether a file may be longer than the service can know.
     pub(crate) fn is_unknown(&self, place: VolumeInode) -> bool {
         self.unknown.contains(&place)
@@ -84,8 +89,6 @@ impl Noting {
 
 #[cfg(test)]
 mod tests {
-    use types::{InodeId, VolumeId};
-
     use super::*;
 
     #[test]

@@ -37,7 +37,7 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use futures_util::future::{join4, join5, select};
+use futures_util::future::{join5, select};
 use types::messages::replica::MetaMember;
 use types::{ClusterId, Refusal};
 use world::{Handler, Identity, Listener, Notify, Peers, World, serve};
@@ -103,6 +103,8 @@ pub(crate) struct Shared {
     purges: Notify,
     /// Notified when a client is lost or has left.
     departed: Notify,
+    /// Notified when a client is gone that may have noted sizes with the bricks.
+    ghosts: Notify,
     /// Notified when a commit has failed.
     failed: Notify,
     /// The moments of the store that somebody reads.
@@ -217,6 +219,7 @@ impl Service {
             settled: Notify::new(),
             purges: Notify::new(),
             departed: Notify::new(),
+            ghosts: Notify::new(),
             failed: Notify::new(),
             scans: RefCell::default(),
             recovery: RefCell::new(recovery),
@@ -241,10 +244,11 @@ impl Service {
             world.named("committer", committer::run(Rc::clone(&shared), journal)),
             world.named("engine", committer::run_engine(Rc::clone(&shared))),
             world.named("expiry", expiry::run(Rc::clone(&shared))),
-            join4(
+            join5(
                 world.named("recoverer", recoverer::run(Rc::clone(&shared))),
                 world.named("purger", purger::run(Rc::clone(&shared))),
                 world.named("fencer", fencer::run(Rc::clone(&shared))),
+                world.named("notes", notes::run(Rc::clone(&shared))),
                 world.named("scans", shared.forget_scans()),
             ),
         );

@@ -65,7 +65,7 @@ pub const SPANS_MAX: usize = 512;
 pub const UNFOLDED_MAX: usize = 256;
 /// Most files of which a client has notes with bricks that the metadata service does not know. Of a client with more, slots forget
 /// the oldest.
-pub const NOTES_MAX: usize = 32;
+pub const NOTES_MAX: usize = 8;
 /// Most objects in one purge request.
 pub const PURGE_MAX: usize = 256;
 /// Most records of metadata that a leader sends at a time.
@@ -92,6 +92,8 @@ pub const CALL_TIMEOUT_US: u64 = 10_000_000;
 const _: () = assert!(UNIT_MIN as usize == BLOCK);
 const _: () = assert!(UNIT_MAX as usize * 8 <= STRIPE_MAX && STRIPE_MAX <= PAYLOAD_MAX);
 const _: () = assert!(MAP_MAX + MOUNTS_MAX * (PLACE_MAX + 64) + (64 << 10) <= RECORD_MAX);
-const _: () = assert!(OPEN_FILES_MAX * 25 + (64 << 10) <= RECORD_MAX);
+const _: () = assert!(OPEN_FILES_MAX * 26 + NOTES_MAX * 40 + (64 << 10) <= RECORD_MAX);
+// The windows of all clients in one group fit into a segment of the shortest journal, and into an answer.
+const _: () = assert!(MOUNTS_MAX * (NOTES_MAX * 48 + 64) <= 1 << 20);
 const _: () = assert!(SLOTS_MAX <= 64);
 const _: () = assert!(HEARTBEAT_US * 2 < LEASE_US);

@@ -231,6 +231,57 @@ fn all_servers_at_once_come_back_with_everything() {
     });
 }
 
+/// Appends lines to a log, syncs each one, and says then how many there are.
+const APPEND: &str = "
+import os, sys
+log = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+for n in range(1, 1000000):
+    os.write(log, b'%099d\\n' % n)
+    os.fsync(log)
+    print(n, flush=True)
+";
+
+#[test]
+fn a_log_is_as_long_as_it_was_synced_when_its_mount_and_the_leader_die_at_once() {
+    let cluster = Cluster::new("metas-log");
+    let (written, read) = (cluster.mount("a"), cluster.mount("b"));
+    let said = cluster.fixture.path("said");
+    for round in 0..3 {
+        let (log, seen) = (written.join(format!("log{round}")), read.join(format!("log{round}")));
+        let mut command = Command::new("python3");
+        command.args(["-c", APPEND]).arg(&log).stdout(fs::File::create(&said).expect("a file"));
+        let mut writer = command.stderr(Stdio::null()).spawn().expect("python3 runs");
+        let synced = || {
+            let said = fs::read_to_string(&said).expect("a file");
+            said.lines().last().and_then(|line| line.parse::<u64>().ok()).unwrap_or(0)
+        };
+        assert!(wait_for(SOON, || synced() > 300 + 100 * round), "only {} records", synced());
+        let status = fs::read_to_string(written.join(".shoal/status")).expect("a status");
+        let noted = status.lines().find_map(|line| line.strip_prefix("syncs_noted "));
+        assert!(noted.is_some_and(|noted| noted.parse::<u64>().is_ok_and(|noted| noted > 250)), "{status}");
+        // Another mount sees what was synced before it asked.
+        let (before, shown) = (synced(), fs::metadata(&seen).expect("the log").len());
+        assert!(shown >= 100 * before, "{shown} bytes are shown after {before} records");
+        let leads = cluster.leader();
+        kill_now(cluster.fixture.mount_pid(&written));
+        cluster.kill(leads);
+        within(SOON, "the end of the writer", || writer.wait().expect("it was started"));
+        cluster.start(leads);
+        let shown = fs::metadata(&seen).expect("the log").len();
+        assert!(shown >= 100 * synced(), "{shown} bytes are shown after {} records", synced());
+        let text = fs::read_to_string(&seen).expect("the log");
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() as u64 >= synced(), "{} of {} records", lines.len(), synced());
+        let is_whole = |(at, line): (usize, &&str)| line.len() == 99 && line.parse() == Ok(at + 1);
+        assert!(lines.iter().enumerate().all(is_whole), "{text}");
+        cluster.fixture.umount(&written);
+        assert_eq!(cluster.mount("a"), written);
+        cluster
+            .until("three servers", |servers| count(servers, "leads") == 1 && count(servers, "follows") == 2);
+    }
+    [read, written].iter().for_each(|mount| cluster.fixture.umount(mount));
+}
+
 #[test]
 fn servers_join_and_go() {
     let cluster = Cluster::new("metas-members");

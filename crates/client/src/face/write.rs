@@ -154,12 +154,17 @@ impl Session {
         let _fsync = FsyncGuard::begin(&self.mount.unstable, file);
         self.mount.unstable.seal_all(file);
         // A note with the bricks makes the size durable; that others see it is for the service.
-        let will_note = file.lock().would_note();
-        let rejoins = self.link.routes.lease.rejoins();
-        let shown = async { if will_note { self.io.report_size(file, None).await } else { Ok(()) } };
-        let (mark, shown) = join(self.stack.flush(file, Until::Stable), shown).await;
-        let is_shown = shown.is_ok() && self.link.routes.lease.rejoins() == rejoins;
-        let told = self.io.report_fsync(file, mark?, is_shown).await;
+        let may_note = {
+            let state = file.lock();
+            state.noting.granted && state.unstable.len() == 1
+        };
+        let show = async {
+            if may_note && let Err(error) = self.io.report_size(file, None).await {
+                tracing::debug!(inode = %file.inode, %error, "a size is not shown yet");
+            }
+        };
+        let (mark, ()) = join(self.stack.flush(file, Until::Stable), show).await;
+        let told = self.io.report_fsync(file, mark?).await;
         handle.error_cursor.at_fsync(&mut file.lock().wb_errors, lost).and(told)
     }
 }

@@ -51,5 +51,6 @@ impl Above for Holdings {
             file.changed.notify();
             self.modes.call_hook(file.inode, Recalled::Lost);
         }
+        self.unstable.flow.forget_notes();
     }
 }

@@ -11,7 +11,7 @@ use world::CallError;
 use crate::modes::{Modes, Recalled};
 use crate::routes::lease_state::{POLL_PAUSE_US, POLL_US};
 use crate::routes::retry::RetryBudget;
-use crate::state::open_file::OpenFile;
+use crate::state::open_file::{Mark, OpenFile};
 use crate::unstable::flow::AGE_MAX_US;
 
 impl Modes {
@@ -106,6 +106,7 @@ impl Modes {
             let mark = self.unstable.seal_all(file);
             let stable = self.io.make_stable(file, mark.upto).await;
             // A write that begins meanwhile is written through and reports its own end.
+            let mark = if stable.is_ok() { mark } else { Mark::default() };
             let told = self.io.report_size(file, Some(mark)).await;
             match stable.and(told) {
                 Ok(()) => return,

@@ -84,19 +84,12 @@ impl Io {
 
     /// The end of an `fsync`: everything up to the mark is stable. If a note says so, and the present service shows the size,
     /// it is told later to store it.
-    pub(crate) async fn report_fsync(
-        &self,
-        file: &Arc<OpenFile>,
-        mark: Mark,
-        is_shown: bool,
-    ) -> Result<(), ClientError> {
+    pub(crate) async fn report_fsync(&self, file: &Arc<OpenFile>, mark: Mark) -> Result<(), ClientError> {
         let kind = {
             let mut state = file.lock();
-            if is_shown && state.is_noted(&mark) {
-                drop(state);
+            if state.is_synced_by_note(&mark, self.link.routes.lease.rejoins()) {
                 self.link.routes.counts.count(Counter::NotedSyncs, 1);
                 hit(CodeProbe::SyncNoted);
-                self.unstable.flow.report_later(self.link.world.now(), file);
                 return Ok(());
             }
             let asks = state.noting.is_synced && !state.noting.granted && state.may_buffer();
@@ -159,6 +152,7 @@ impl Io {
         kind: Report,
     ) -> Result<ReportOutcome, ClientError> {
         let (stable, noting) = (kind != Report::Shown, kind == Report::DurableAndNoting);
+        let rejoins = self.link.routes.lease.rejoins();
         let generations: Vec<u64> = updates.iter().map(|(file, _)| file.lock().generation()).collect();
         let (client, volume) = (self.link.routes.lease.client(), self.link.routes.volume);
         let sizes = updates.iter().map(|(_, report)| report.update.clone()).collect();
@@ -183,10 +177,17 @@ impl Io {
                 tracing::debug!(stage = %WriteStage::SizeReported, %inode, size, stable, "grown");
                 let mut state = file.lock();
                 state.has_grown(report, stable);
+                state.was_shown(&report.update, rejoins);
                 // If the mode was lost meanwhile, the service may have forgotten the right since.
                 state.noting.granted |= noting && state.generation() == generation && state.may_buffer();
-                if stable && let Some(told) = state.take_told(report.update.mtime) {
+                if !stable {
+                    continue;
+                }
+                if let Some(told) = state.take_told(report.update.mtime) {
                     self.unstable.flow.lock().notes.remove(inode, told.seq);
+                } else if state.stable_note().is_some() {
+                    // A newer one.
+                    self.unstable.flow.report_later(self.link.world.now(), file);
                 }
             }
         }
@@ -257,6 +258,9 @@ impl Io {
                     tracing::warn!(inode = %file.inode, %error, "the service refuses a file's size: its last writes are lost");
                     let mut state = file.lock();
                     state.was_refused(report);
+                    if let Some(told) = state.take_told(i64::MAX) {
+                        self.unstable.flow.lock().notes.remove(file.inode, told.seq);
+                    }
                     state.wb_errors.add(error);
                     drop(state);
                     self.unstable.flow.queue_report(file);

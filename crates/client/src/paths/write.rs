@@ -153,9 +153,6 @@ impl Io {
         let order = writes.unsent(route.epoch)?.order;
         let last = writes.is_last(order);
         let may_note = last && state.may_note(order);
-        let flow = self.unstable.flow.lock();
-        let may_note = may_note && flow.notes.may_add(claim.file.inode);
-        drop(flow);
         let piece = state.stripes.get_mut(&claim.stripe)?.piece(order)?;
         if piece.accepted.take().is_some() {
             // It was accepted in an earlier epoch. Give the new primary the full time.
@@ -166,9 +163,9 @@ impl Io {
         let mut flow = self.unstable.flow.lock();
         let seq = *piece.seq.get_or_insert_with(|| ClientSeq(flow.seqs.begin()));
         let acked = ClientSeq(flow.seqs.finished());
-        let told = (fresh && may_note).then(|| flow.notes.add(claim.file.inode, seq));
+        let told = if fresh && may_note { flow.notes.add(claim.file.inode, seq) } else { None };
         drop(flow);
-        let noted = told.map(|told| state.note(claim.file.inode, order, seq, told));
+        let noted = told.map(|told| state.make_note(claim.file.inode, order, seq, told));
         let piece = state.stripes.get_mut(&claim.stripe)?.piece(order)?;
         piece.noted = noted.or_else(|| piece.noted.take());
         let note = piece.noted.as_ref().map(|noted| noted.note.clone());
@@ -267,6 +264,9 @@ impl Io {
         }
         for file in files.into_values() {
             file.changed.notify();
+            if file.lock().stable_note().is_some() {
+                self.unstable.flow.report_later(self.link.world.now(), &file);
+            }
             self.unstable.flow.queue_report(&file);
         }
     }

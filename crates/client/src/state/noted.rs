@@ -6,6 +6,7 @@
 
 use types::messages::brick::SizeNote;
 use types::messages::cluster::Mode;
+use types::messages::names::SizeUpdate;
 use types::{ClientSeq, InodeId};
 
 use crate::state::open_file::{FileState, Mark};
@@ -20,6 +21,15 @@ pub(crate) struct Noted {
     pub(crate) note: SizeNote,
 }
 
+/// What the service shows to others, or has stored.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    size: u64,
+    mtime: i64,
+    /// How often the mount had begun to join again before it told this.
+    rejoins: u64,
+}
+
 /// What a mount may note about a file, and has noted.
 #[derive(Debug, Default)]
 pub(crate) struct Noting {
@@ -28,20 +38,19 @@ pub(crate) struct Noting {
     /// The file was synced before: the next `fsync` asks for the right. A file that is synced once does not need it.
     pub(crate) is_synced: bool,
     /// The newest note that is stable and of which the service does not know.
-    noted: Option<Noted>,
+    stable: Option<Noted>,
+    /// What the service was told last.
+    shown: Shown,
     /// The service must be told now.
     is_due: bool,
 }
 
 impl FileState {
-    /// Whether the piece with this number may note the size: an `fsync` waits for it, and all else is stable.
+    /// Whether the piece with this number may say the size: an `fsync` waits for it, and all else is stable.
     pub(crate) fn may_note(&self, order: u64) -> bool {
-        self.fsyncs > 0 && self.would_note() && self.unstable.contains(&order)
-    }
-
-    /// Whether a write that is sent now may note the size, once what is gathered is sealed.
-    pub(crate) fn would_note(&self) -> bool {
-        self.noting.granted
+        self.fsyncs > 0
+            && self.noting.granted
+            && order <= self.wanted_stable
             && self.may_buffer()
             && !self.fenced
             && !self.writeback_paused
@@ -49,36 +58,57 @@ impl FileState {
             && !self.zeroing.runs
             && self.quiesced == 0
             && self.unstable.len() == 1
+            && self.unstable.contains(&order)
             && !self.stripes.values().any(|stripe| stripe.is_gathering())
     }
 
     /// What the piece with this number says, as its write `seq`. Nobody needs notes up to `told`.
-    pub(crate) fn note(&self, inode: InodeId, order: u64, seq: ClientSeq, told: ClientSeq) -> Noted {
+    pub(crate) fn make_note(&self, inode: InodeId, order: u64, seq: ClientSeq, told: ClientSeq) -> Noted {
         let (truncate_seq, size, mtime) = (self.truncate_seq, self.size, self.mtime);
         Noted { seq, order, note: SizeNote { inode, truncate_seq, size, mtime, told } }
     }
 
     /// A piece with a note is stable.
-    pub(crate) fn has_noted(&mut self, noted: Noted) {
-        if self.noting.noted.as_ref().is_none_or(|known| known.seq < noted.seq) {
-            self.noting.noted = Some(noted);
+    pub(crate) fn keep_stable_note(&mut self, noted: Noted) {
+        if self.noting.stable.as_ref().is_none_or(|known| known.seq < noted.seq) {
+            self.noting.stable = Some(noted);
         }
     }
 
-    /// The note that is stable and says what the service does not know.
-    pub(crate) fn noted(&self) -> Option<&Noted> {
-        self.noting.noted.as_ref().filter(|noted| noted.note.truncate_seq == self.truncate_seq)
+    /// The note that is stable and says what the service has not stored.
+    pub(crate) fn stable_note(&self) -> Option<&Noted> {
+        self.noting.stable.as_ref().filter(|noted| noted.note.truncate_seq == self.truncate_seq)
     }
 
     /// Whether a note makes everything up to the mark durable.
-    pub(crate) fn is_noted(&self, mark: &Mark) -> bool {
+    fn is_covered_by_note(&self, mark: &Mark) -> bool {
         let covers = |noted: &Noted| mark.truncate_seq == self.truncate_seq && noted.order >= mark.upto;
-        self.mode == Mode::Alone && !self.fenced && !self.mtime_set && self.noted().is_some_and(covers)
+        self.mode == Mode::Alone && !self.fenced && !self.mtime_set && self.stable_note().is_some_and(covers)
     }
 
-    /// Whether the service need not be told yet, because a note makes everything durable.
+    /// Whether an `fsync` up to the mark need not wait for the service to store anything: a note covers it, and the service to
+    /// which this mount has joined last shows what the note says.
+    pub(crate) fn is_synced_by_note(&self, mark: &Mark, rejoins: u64) -> bool {
+        let Some(Noted { note, .. }) = self.stable_note() else { return false };
+        let Shown { size, mtime, rejoins: told } = self.noting.shown;
+        let shows_size = note.size <= self.durable_size || told == rejoins && note.size <= size;
+        let shows_time = self.mtime_durable || told == rejoins && note.mtime <= mtime;
+        shows_size && shows_time && self.is_covered_by_note(mark)
+    }
+
+    /// The service has taken a report that was made after the mount had begun to join again so many times.
+    pub(crate) fn was_shown(&mut self, update: &SizeUpdate, rejoins: u64) {
+        let shown = &mut self.noting.shown;
+        if shown.rejoins != rejoins || update.truncate_seq != self.truncate_seq {
+            *shown = Shown { rejoins, ..Shown::default() };
+        }
+        shown.size = shown.size.max(update.size);
+        shown.mtime = shown.mtime.max(update.mtime);
+    }
+
+    /// Whether the service need not be told yet, because a note makes everything durable. The background tells it later.
     pub(crate) fn rests_on_note(&self) -> bool {
-        !self.noting.is_due && self.is_stable() && self.is_noted(&self.mark())
+        !self.noting.is_due && self.is_stable() && self.is_covered_by_note(&self.mark())
     }
 
     /// The service is told of what was noted as soon as possible.
@@ -88,7 +118,7 @@ impl FileState {
 
     /// Whether the background tells it, although an `fsync` runs.
     pub(crate) fn is_note_due(&self) -> bool {
-        self.noting.is_due && self.noting.noted.is_some()
+        self.noting.is_due && self.noting.stable.is_some()
     }
 
     /// The service has stored a report with this time. Takes the note out if the service knows now what it says, or has
@@ -96,9 +126,113 @@ impl FileState {
     pub(crate) fn take_told(&mut self, mtime: i64) -> Option<Noted> {
         self.noting.is_due = false;
         let FileState { truncate_seq, durable_size, mtime_durable, .. } = *self;
-        self.noting.noted.take_if(|Noted { note, .. }| {
+        self.noting.stable.take_if(|Noted { note, .. }| {
             let knows = note.size <= durable_size && (mtime_durable || note.mtime <= mtime);
             note.truncate_seq != truncate_seq || knows
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::open_file::OpenFile;
+
+    const INODE: InodeId = InodeId(5);
+
+    /// A file that was synced, with one piece of 100 bytes that an `fsync` waits for.
+    fn with_a_piece() -> OpenFile {
+        let file = OpenFile::new(INODE, 0);
+        let mut state = file.lock();
+        (state.mode, state.users, state.fsyncs, state.size, state.mtime) = (Mode::Alone, 1, 1, 100, 9);
+        (state.mtime_durable, state.mtime_reported) = (false, false);
+        state.noting.granted = true;
+        state.stripes.entry(0).or_default().lay(0, &[1; 100], 4096);
+        state.seal(0);
+        state.wanted_stable = 1;
+        drop(state);
+        file
+    }
+
+    fn stable(state: &mut FileState) {
+        let noted = state.make_note(INODE, 1, ClientSeq(4), ClientSeq(0));
+        state.stripes.clear();
+        state.unstable.clear();
+        state.keep_stable_note(noted);
+    }
+
+    fn update(state: &FileState) -> SizeUpdate {
+        let (truncate_seq, size, mtime) = (state.truncate_seq, state.size, state.mtime);
+        SizeUpdate { inode: INODE, truncate_seq, size, mtime, set_time: false }
+    }
+
+    #[test]
+    fn only_the_one_write_that_an_fsync_waits_for_says_the_size() {
+        let file = with_a_piece();
+        assert!(file.lock().may_note(1));
+        let refuses = |change: fn(&mut FileState)| {
+            let file = with_a_piece();
+            let mut state = file.lock();
+            change(&mut state);
+            !state.may_note(1)
+        };
+        assert!(refuses(|state| state.fsyncs = 0));
+        assert!(refuses(|state| state.wanted_stable = 0), "nobody waits for this piece");
+        assert!(refuses(|state| state.set_mode(Mode::Shared)));
+        assert!(refuses(|state| {
+            state.set_mode(Mode::Shared);
+            state.set_mode(Mode::Alone);
+        }));
+        assert!(refuses(|state| state.recalled = Some(1)));
+        assert!(refuses(|state| state.fenced = true));
+        assert!(refuses(|state| state.set_mtime(3)));
+        assert!(refuses(|state| state.writeback_paused = true));
+        assert!(refuses(|state| state.quiesced = 1));
+        assert!(refuses(|state| {
+            state.unstable.insert(2);
+        }));
+        assert!(
+            refuses(|state| {
+                state.stripes.entry(1).or_default().lay(0, &[1], 4096);
+            }),
+            "bytes that are not sealed yet are counted in the size"
+        );
+    }
+
+    #[test]
+    fn a_sync_rests_on_a_note_only_if_the_present_service_shows_what_it_says() {
+        let file = with_a_piece();
+        let mut state = file.lock();
+        let mark = state.mark();
+        assert!(!state.is_synced_by_note(&mark, 0));
+        stable(&mut state);
+        assert!(!state.is_synced_by_note(&mark, 0), "nobody was told");
+        let told = update(&state);
+        state.was_shown(&told, 0);
+        assert!(state.is_synced_by_note(&mark, 0) && state.rests_on_note());
+        assert!(!state.is_synced_by_note(&mark, 1), "the service has restarted since");
+        state.was_shown(&told, 1);
+        assert!(state.is_synced_by_note(&mark, 1));
+        state.order = 2;
+        let later = state.mark();
+        assert!(!state.is_synced_by_note(&later, 1), "more was written since");
+        state.order = 1;
+        state.set_truncate_seq(1);
+        let cut = state.mark();
+        assert!(!state.is_synced_by_note(&cut, 1) && state.stable_note().is_none());
+    }
+
+    #[test]
+    fn a_note_is_kept_until_the_service_has_stored_what_it_says() {
+        let file = with_a_piece();
+        let mut state = file.lock();
+        stable(&mut state);
+        assert!(state.take_told(8).is_none(), "an earlier report");
+        state.durable_size = 100;
+        assert!(state.take_told(8).is_none(), "the size without the time");
+        assert_eq!(state.take_told(9).map(|noted| noted.seq), Some(ClientSeq(4)));
+        stable(&mut state);
+        state.set_truncate_seq(1);
+        assert!(state.take_told(0).is_some(), "it says nothing any more");
     }
 }

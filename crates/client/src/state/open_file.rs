@@ -235,7 +235,7 @@ impl FileState {
     pub(crate) fn set_mode(&mut self, mode: Mode) {
         if mode != self.mode {
             self.invalidate();
-            // The service forgets the right with the last close.
+            // The service keeps the right until the last close, but does not say so: it is asked for again.
             self.noting.granted = false;
         }
         self.mode = mode;
@@ -334,7 +334,9 @@ impl FileState {
     pub(crate) fn open_inode(&mut self, inode: InodeId) -> OpenInode {
         self.zeroing.reclaimed = true;
         let zeroing = self.zeroing.number;
-        let note = self.noted().map(|noted| noted.note.clone());
+        // The service that is told this has forgotten what it was told before and has not stored.
+        (self.reported_size, self.mtime_reported) = (self.durable_size, self.mtime_durable);
+        let note = self.stable_note().map(|noted| noted.note.clone());
         OpenInode { inode, readers: self.readers, writers: self.writers, zeroing, note }
     }
 

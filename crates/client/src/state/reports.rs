@@ -24,8 +24,8 @@ impl FileState {
         self.may_close() && self.releases.is_empty()
     }
 
-    /// Whether the background must look at this file: to report, to close, to remove it. May be true without need,
-    /// but is never false if there is work.
+    /// Whether the background must look at this file now: to report, to close, to remove it. May be true without need,
+    /// but is never false if there is work that does not rest on a note.
     pub(crate) fn has_unreported(&self) -> bool {
         let told_elsewhere = self.fsyncs > 0;
         let is_told = told_elsewhere || self.is_reported() || self.rests_on_note();
@@ -145,7 +145,8 @@ impl FileState {
         let unstable = cost::walked(&self.stripes).find_map(first);
         let marked = if mark.truncate_seq == self.truncate_seq { mark.end } else { 0 };
         let own = self.own_end();
-        let end = unstable.map_or(own, |first| first.max(marked).min(own));
+        let noted = self.stable_note().map_or(0, |noted| noted.note.size);
+        let end = unstable.map_or(own, |first| first.max(marked).max(noted).min(own));
         let only_time = !self.mtime_durable && unstable.is_none();
         if end > self.durable_size || only_time { tell(end.max(self.durable_size)) } else { tell_change() }
     }

@@ -448,6 +448,13 @@ impl Flow {
         self.lock().noted.entry(file.inode).or_insert_with(|| (now + AGE_MAX_US, file.clone()));
     }
 
+    /// The client that has noted is lost: the service asks the bricks.
+    pub(crate) fn forget_notes(&self) {
+        let mut state = self.lock();
+        state.notes = Notes::default();
+        state.noted.clear();
+    }
+
     /// Queues the files for reports whose notes are old.
     pub(crate) fn report_noted(&self, now: u64) {
         let due: Vec<Arc<OpenFile>> = {

@@ -142,7 +142,7 @@ impl Unstable {
             let piece = state.stripes.get_mut(&stripe).and_then(|s| s.piece(first));
             if let Some(noted) = piece.and_then(|piece| piece.noted.take()) {
                 self.flow.lock().notes.is_stable(noted.note.inode, noted.seq);
-                state.has_noted(noted);
+                state.keep_stable_note(noted);
             }
             self.drop_piece(state, stripe, first);
         }

@@ -47,7 +47,7 @@ pub(crate) fn grow(txn: &mut Txn<'_>, request: &UpdateSizes) -> Result<UpdateSiz
     for (place, inode, update) in grown {
         if request.stable {
             keep(txn, place, inode, update);
-            noting &= noting && let_note(txn, place, request.client);
+            noting = noting && let_note(txn, place, request.client);
         } else {
             let (client, truncate_seq) = (request.client, update.truncate_seq);
             let growth = Growth { client, truncate_seq, size: update.size, mtime: update.mtime };
@@ -86,7 +86,9 @@ pub(crate) fn end_noting(txn: &mut Txn<'_>, client: ClientId, places: &[VolumeIn
 /// Stores what a lost client has noted about a file with the bricks. A note from before a truncation says nothing.
 pub(crate) fn keep_note(txn: &mut Txn<'_>, place: VolumeInode, note: &SizeNote) -> Result<(), Refusal> {
     let Some(inode) = file(txn, place)? else { return Ok(()) };
-    if inode.truncate_seq != note.truncate_seq || note.size > FILE_SIZE_MAX {
+    let is_disk = txn.volatile().disks.contains(&place.0);
+    let is_too_long = note.size > FILE_SIZE_MAX || is_disk && note.size > inode.size;
+    if inode.truncate_seq != note.truncate_seq || is_too_long {
         return Ok(());
     }
     if note.size > inode.size && inode.stale_end > inode.size {

@@ -21,8 +21,6 @@ use super::Shared;
 
 /// Pause before a brick is asked again, in microseconds.
 const RETRY_US: u64 = HEARTBEAT_US / 10;
-/// Pause before primaries are asked again for notes, in microseconds.
-const NOTES_US: u64 = HEARTBEAT_US / 2;
 
 pub(super) async fn run(shared: Rc<Shared>) {
     loop {
@@ -30,16 +28,8 @@ pub(super) async fn run(shared: Rc<Shared>) {
         if let Err(refusal) = shared.fence().await {
             tracing::warn!(%refusal, "cannot tell the bricks which clients to refuse");
         }
-        // A group that is not served now may be later.
-        match has_ghosts(&shared) {
-            true => drop(shared.world.timeout(NOTES_US, more).await),
-            false => more.await,
-        }
+        more.await;
     }
-}
-
-fn has_ghosts(shared: &Shared) -> bool {
-    !shared.state.borrow().ghosts().is_empty()
 }
 
 impl Shared {
@@ -59,13 +49,13 @@ impl Shared {
             self.tear_down_client(*client).await;
         }
         self.settled.notify();
-        self.settle_notes().await;
-        self.all_durable().await?;
+        self.ghosts.notify();
         self.notify_tasks(purges);
-        // Bricks keep what they know of clients whose notes are not stored.
+        // Bricks keep what they know of clients whose notes are not stored, durably.
         let ghosts = self.state.borrow().ghosts().into_values().flatten();
         let mounted: BTreeSet<ClientId> = fences.mounted.iter().copied().chain(ghosts).collect();
         let told = Fences { upto: fences.upto, mounted: mounted.into_iter().collect() };
+        self.all_durable().await?;
         self.tell_fences(&told, true).await;
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use types::limits::NEAR_GROUPS_MAX;
+use types::limits::{LEASE_US, NEAR_GROUPS_MAX};
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
@@ -13,10 +13,13 @@ use types::wire::{Record, from_bytes, to_bytes};
 use types::{ClientId, Refusal, VolumeId};
 
 use super::Shared;
-use crate::kv::Txn;
 use crate::ops;
 use crate::state::Change;
 use crate::volume_inode::VolumeInode;
+
+/// How long a request waits for what lost clients have noted, in microseconds: until a client's lease has run out, bricks have
+/// fenced it, and have told.
+const NOTES_WAIT_US: u64 = 2 * LEASE_US;
 
 /// How an open begins.
 enum Begin {
@@ -44,16 +47,61 @@ impl Shared {
     }
 
     /// Waits until no other client has a recall in progress on the file, or is truncating it.
-    async fn wait_for_recalls(&self, place: VolumeInode, client: ClientId) {
+    ///
+    /// # Errors
+    /// `NotServing`: a lost client has the file, and some brick does not tell what it has noted. Ask again.
+    async fn wait_for_recalls(&self, place: VolumeInode, client: ClientId) -> Result<(), Refusal> {
         let proceed = |shared: &Shared| {
             let volatile = &shared.state.borrow().volatile;
             volatile.opens.may_proceed(place, client) && !volatile.truncations.others_truncate(place, client)
         };
         if proceed(self) {
-            return;
+            return Ok(());
         }
         self.news.notify();
-        self.wait_until(|shared| proceed(shared).then_some(())).await;
+        let mut give_up = None;
+        loop {
+            let settled = self.settled.wait();
+            if proceed(self) {
+                return Ok(());
+            }
+            if !self.state.borrow().is_ghosts(place) {
+                settled.await;
+                continue;
+            }
+            let now = self.world.now();
+            let left = give_up.get_or_insert(now + NOTES_WAIT_US).saturating_sub(now);
+            if left == 0 {
+                return Err(Refusal::NotServing);
+            }
+            self.world.timeout(left, settled).await;
+        }
+    }
+
+    /// Waits until the service can know the size of a file that a client may have noted before the last restart.
+    ///
+    /// # Errors
+    /// `NotServing`: some brick does not tell it. Ask again.
+    pub(super) async fn wait_for_size(&self, place: VolumeInode) -> Result<(), Refusal> {
+        let give_up = self.world.now() + NOTES_WAIT_US;
+        loop {
+            let settled = self.settled.wait();
+            if !self.state.borrow().volatile.noting.is_unknown(place) {
+                return Ok(());
+            }
+            let left = give_up.saturating_sub(self.world.now());
+            if left == 0 {
+                return Err(Refusal::NotServing);
+            }
+            self.world.timeout(left, settled).await;
+        }
+    }
+
+    /// Waits for the sizes of all files of a volume, and not for long: a listing shows what is stored rather than nothing.
+    pub(super) async fn wait_for_sizes(&self, volume: VolumeId) {
+        let is_known =
+            |shared: &Shared| (!shared.state.borrow().volatile.noting.is_any_unknown(volume)).then_some(());
+        self.world.timeout(NOTES_WAIT_US, self.wait_until(is_known)).await;
     }
 
     /// Opens a file.
@@ -75,11 +123,11 @@ impl Shared {
         let mut counted = Counted::new(&self, place, client, request.write);
         let attr = match truncate {
             true => {
-                let _cut = self.begin_truncate(place, client).await;
+                let _cut = self.begin_truncate(place, client).await?;
                 self.open_truncated(&request).await?
             }
             false => {
-                self.wait_for_recalls(place, client).await;
+                self.wait_for_recalls(place, client).await?;
                 self.attr_to_open(place, client).await?
             }
         };
@@ -97,7 +145,7 @@ impl Shared {
                 return attr;
             }
             self.durable(record).await?;
-            self.wait_for_recalls(place, client).await;
+            self.wait_for_recalls(place, client).await?;
         }
     }
 
@@ -207,7 +255,7 @@ impl Shared {
         self.wait_for_grace().await;
         let (place, client) = ((request.volume, request.inode), request.caller.client);
         self.state.borrow_mut().sessions.known(client, request.volume)?;
-        let quiet = self.begin_truncate(place, client).await;
+        let quiet = self.begin_truncate(place, client).await?;
         let reply = self.change_once(request, ops::swap_objects).await;
         drop(quiet);
         // The last name may have been removed meanwhile, which kept the inode.
@@ -229,7 +277,7 @@ impl Shared {
         let found = self.state.borrow().read_with_record(|txn| ops::openable(txn, place));
         self.when_durable(found).await?;
         let mut counted = Counted::new(self, place, caller.client, true);
-        self.wait_for_recalls(place, caller.client).await;
+        self.wait_for_recalls(place, caller.client).await?;
         let attr = self.attr_to_open(place, caller.client).await?;
         let answer = self.grant(caller, place, |mode| Created { attr, mode, ..created })?;
         counted.done = true;
@@ -253,22 +301,9 @@ impl Shared {
             if !state.volatile.opens.has(place, client) {
                 state.volatile.truncations.closed(place, client);
             }
+            state.end_noting(place, client);
         }
         self.settled.notify();
-        let is_over = {
-            let volatile = &self.state.borrow().volatile;
-            volatile.noting.of(place) == Some(client) && !volatile.opens.has(place, client)
-        };
-        if is_over {
-            let end = move |txn: &mut Txn<'_>| {
-                // It may have been opened again meanwhile.
-                if !txn.volatile().opens.has(place, client) {
-                    ops::end_noting(txn, client, &[place]);
-                }
-                Ok(Done {})
-            };
-            self.submit::<Done>(Change::idempotent(end)).await?;
-        }
         if self.is_dead(place) {
             self.drop_orphan(place).await?;
         }
@@ -287,13 +322,14 @@ impl Shared {
 
     /// Changes attributes. Before a new size, the other clients that have the file open quiesce it.
     pub(super) async fn setattr(self: Rc<Shared>, request: SetAttr) -> Result<AttrReply, Refusal> {
+        self.wait_for_size((request.volume, request.inode)).await?;
         if request.size.is_none() {
             return self.change_once(request, ops::setattr).await;
         }
         self.wait_for_grace().await;
         let (place, client) = ((request.volume, request.inode), request.caller.client);
         self.state.borrow_mut().sessions.known(client, request.volume)?;
-        let cut = self.begin_truncate(place, client).await;
+        let cut = self.begin_truncate(place, client).await?;
         let reply = self.change_once(request, ops::setattr).await;
         drop(cut);
         // The last name may have been removed during the truncation, which kept the inode.
@@ -305,9 +341,9 @@ impl Shared {
 
     /// Waits until no other client reads or writes the file or has a recall in progress. This stays so until the
     /// returned guard is dropped.
-    async fn begin_truncate(&self, place: VolumeInode, client: ClientId) -> Truncation<'_> {
+    async fn begin_truncate(&self, place: VolumeInode, client: ClientId) -> Result<Truncation<'_>, Refusal> {
         let mut cut = Truncation::new(self, place, client);
-        self.wait_for_recalls(place, client).await;
+        self.wait_for_recalls(place, client).await?;
         let begin = |shared: &Shared| {
             let volatile = &mut shared.state.borrow_mut().volatile;
             let others = volatile.opens.openers(place).filter(|opener| *opener != client);
@@ -325,7 +361,7 @@ impl Shared {
             self.news.notify();
             self.wait_until(|shared| is_quiesced(shared).then_some(())).await;
         }
-        cut
+        Ok(cut)
     }
 
     /// Takes a report of sizes. Only stable growth has to wait for a commit.
@@ -410,7 +446,10 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         if !self.done {
-            self.shared.state.borrow_mut().volatile.opens.give_up(self.place, self.client, self.write);
+            let mut state = self.shared.state.borrow_mut();
+            state.volatile.opens.give_up(self.place, self.client, self.write);
+            state.end_noting(self.place, self.client);
+            drop(state);
             self.shared.settled.notify();
         }
     }

@@ -5,28 +5,51 @@
 //! opens them: a group that cannot serve holds up those few files, and nothing else.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use futures_util::future::join_all;
-use types::limits::LEASE_US;
+use types::limits::{HEARTBEAT_US, LEASE_US, MOUNTS_MAX};
 use types::messages::brick::{LostNote, NotesGet};
 use types::{BrickId, Buf, ClientId, Epoch, GroupId, Refusal, VolumeId};
 
 use super::Shared;
 use crate::clients::some_of;
 
+/// Pause before primaries are asked again, in microseconds. A group that is not served now may be later.
+const RETRY_US: u64 = HEARTBEAT_US / 2;
+
+pub(super) async fn run(shared: Rc<Shared>) {
+    loop {
+        let more = shared.ghosts.wait();
+        let ghosts = shared.state.borrow().ghosts();
+        if ghosts.is_empty() {
+            more.await;
+            continue;
+        }
+        let settled =
+            join_all(ghosts.into_iter().map(|(volume, clients)| shared.settle_notes(volume, clients)));
+        if settled.await.into_iter().any(|settled| settled) {
+            shared.settled.notify();
+            // Bricks may forget them now.
+            shared.departed.notify();
+        } else {
+            shared.world.timeout(RETRY_US, more).await;
+        }
+    }
+}
+
 impl Shared {
-    /// Stores what lost clients have noted, where it can be learnt now.
-    pub(super) async fn settle_notes(&self) {
-        let ghosts = self.state.borrow().ghosts();
-        for (volume, clients) in ghosts {
-            let Some(notes) = self.notes_of(volume, &clients).await else {
+    /// Stores what lost clients of a volume have noted, and closes their files. False if it cannot be learnt now.
+    async fn settle_notes(&self, volume: VolumeId, clients: Vec<ClientId>) -> bool {
+        for clients in clients.chunks(MOUNTS_MAX) {
+            let Some(notes) = self.notes_of(volume, clients).await else {
                 tracing::debug!(%volume, ?clients, "what lost clients have noted is not known yet");
-                continue;
+                return false;
             };
             for client in clients {
-                let of_client = notes.iter().filter(|lost| lost.client == client);
+                let of_client = notes.iter().filter(|lost| lost.client == *client);
                 let of_client = of_client.map(|lost| lost.note.clone()).collect();
-                let mut orphans = self.state.borrow_mut().settle_notes(client, of_client);
+                let mut orphans = self.state.borrow_mut().settle_notes(*client, of_client);
                 while !orphans.is_empty() {
                     let some = some_of(&mut orphans);
                     self.state.borrow_mut().drop_orphans(&some);
@@ -34,8 +57,8 @@ impl Shared {
                 }
                 tracing::info!(%client, "what the lost client has noted with the bricks is stored");
             }
-            self.settled.notify();
         }
+        true
     }
 
     /// What these clients have noted in the groups of a volume. `None` if a group is not served now.

@@ -71,18 +71,18 @@ async fn answer_server(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal
 async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
     match call.kind {
         Lookup::KIND => {
-            let volume = |request: &Lookup| request.volume;
-            shared.read_sizes(&call, volume, ops::lookup, |reply| vec![reply.attr.inode]).await
+            let Lookup { volume, .. } = call.parse()?;
+            shared.read_size(&call, volume, ops::lookup, |reply| reply.attr.inode).await
         }
         GetAttr::KIND => {
-            let volume = |request: &GetAttr| request.volume;
-            shared.read_sizes(&call, volume, ops::getattr, |reply| vec![reply.attr.inode]).await
+            let GetAttr { volume, .. } = call.parse()?;
+            shared.read_size(&call, volume, ops::getattr, |reply| reply.attr.inode).await
         }
         ReadLink::KIND => shared.read(&call, ops::readlink).await,
         ReadDir::KIND => {
-            let volume = |request: &ReadDir| request.volume;
-            let inodes = |reply: &DirEntries| reply.entries.iter().map(|entry| entry.attr.inode).collect();
-            shared.read_sizes(&call, volume, ops::readdir, inodes).await
+            let ReadDir { volume, .. } = call.parse()?;
+            shared.wait_for_sizes(volume).await;
+            shared.read(&call, ops::readdir).await
         }
         StatFs::KIND => {
             let space = shared.statfs(&call.parse()?);
@@ -94,7 +94,11 @@ async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
         SetAttr::KIND => reply(shared.setattr(call.parse()?).await),
         Mkdir::KIND => shared.change(&call, ops::mkdir).await,
         Symlink::KIND => shared.change(&call, ops::symlink).await,
-        Link::KIND => shared.change(&call, ops::link).await,
+        Link::KIND => {
+            let Link { volume, inode, .. } = call.parse()?;
+            shared.wait_for_size((volume, inode)).await?;
+            shared.change(&call, ops::link).await
+        }
         Unlink::KIND => shared.change(&call, ops::unlink).await,
         Rmdir::KIND => shared.change(&call, ops::rmdir).await,
         Rename::KIND => shared.change(&call, ops::rename).await,
@@ -156,24 +160,23 @@ impl Shared {
         reply(self.when_durable(seen).await)
     }
 
-    /// As [`Shared::read`], once the sizes of the files in the answer are known.
-    async fn read_sizes<R: Request>(
+    /// As [`Shared::read`], once the size of the file in the answer is known.
+    async fn read_size<R: Request>(
         &self,
         call: &Call,
-        volume: fn(&R) -> VolumeId,
+        volume: VolumeId,
         f: fn(&Txn<'_>, &R) -> Result<R::Reply, Refusal>,
-        inodes: impl Fn(&R::Reply) -> Vec<InodeId>,
+        inode: fn(&R::Reply) -> InodeId,
     ) -> Result<Answer, Refusal> {
         let request = call.parse::<R>()?;
-        let read = |shared: &Shared| {
-            let state = shared.state.borrow();
-            let seen = state.read_with_record(|txn| f(txn, &request));
-            let is_known = |inode: &InodeId| !state.volatile.noting.is_unknown((volume(&request), *inode));
-            let is_known = seen.0.as_ref().map_or(true, |reply| inodes(reply).iter().all(is_known));
-            is_known.then_some(seen)
-        };
-        let seen = self.wait_until(read).await;
-        reply(self.when_durable(seen).await)
+        loop {
+            let seen = self.state.borrow().read_with_record(|txn| f(txn, &request));
+            let place = seen.0.as_ref().ok().map(|reply| (volume, inode(reply)));
+            match place.filter(|place| self.state.borrow().volatile.noting.is_unknown(*place)) {
+                Some(place) => self.wait_for_size(place).await?,
+                None => return reply(self.when_durable(seen).await),
+            }
+        }
     }
 
     async fn change<R: Numbered>(

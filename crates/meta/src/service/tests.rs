@@ -6,6 +6,7 @@ mod cuts;
 mod exclusive;
 mod fences;
 mod many;
+mod notes;
 mod scans;
 
 use std::cell::{Cell, RefCell};
@@ -16,7 +17,7 @@ use std::rc::Rc;
 use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::Done;
 use types::messages::brick::AskedCounts;
-use types::messages::brick::{Fence, Purge, Purged};
+use types::messages::brick::{Fence, LostNote, Notes, NotesGet, Purge, Purged};
 use types::messages::cluster::*;
 use types::messages::names::*;
 use types::messages::session::Role;
@@ -76,7 +77,8 @@ impl House {
         let none = || Rc::new(RefCell::new(Fences::none()));
         let (fences, everywhere) = (none(), none());
         let (purged, purge_us, carrying) = (Rc::default(), Rc::default(), Rc::default());
-        Brick { id, world, peers, purged, purge_us, fences, everywhere, carrying }
+        let notes = Rc::new(RefCell::new(Some(Vec::new())));
+        Brick { id, world, peers, purged, purge_us, fences, everywhere, carrying, notes }
     }
 
     fn client(&self, name: &str) -> Client {
@@ -132,6 +134,8 @@ struct Brick {
     everywhere: Rc<RefCell<Fences>>,
     /// It has accepted writes that it cannot carry yet.
     carrying: Rc<Cell<bool>>,
+    /// What clients have noted in each of its groups; `None` while it serves none.
+    notes: Rc<RefCell<Option<Vec<LostNote>>>>,
 }
 
 impl Brick {
@@ -156,6 +160,11 @@ impl Brick {
             Box::pin(async move {
                 if call.kind == Fence::KIND {
                     return brick.fence(&call.parse()?);
+                }
+                if call.kind == NotesGet::KIND {
+                    let notes = brick.notes.borrow().clone().ok_or(Refusal::NotServing)?;
+                    // One group at a time.
+                    return Ok(Answer::new(&Notes { groups: 1, notes }, Buf::default()));
                 }
                 assert_eq!(call.kind, Purge::KIND);
                 brick.world.sleep(brick.purge_us.get()).await;
@@ -286,6 +295,16 @@ impl Client {
     }
 
     async fn grow(&self, attr: &Attr, size: u64, stable: bool) -> Result<UpdateSizesReply, Refusal> {
+        self.grow_noting(attr, size, stable, false).await
+    }
+
+    async fn grow_noting(
+        &self,
+        attr: &Attr,
+        size: u64,
+        stable: bool,
+        noting: bool,
+    ) -> Result<UpdateSizesReply, Refusal> {
         let update = SizeUpdate {
             inode: attr.inode,
             truncate_seq: attr.truncate_seq,
@@ -294,7 +313,7 @@ impl Client {
             set_time: false,
         };
         let (client, volume) = (self.client, self.volume);
-        self.ask(&UpdateSizes { client, volume, sizes: vec![update], stable, noting: false }).await
+        self.ask(&UpdateSizes { client, volume, sizes: vec![update], stable, noting }).await
     }
 
     async fn getattr(&self, inode: InodeId) -> Result<Attr, Refusal> {
@@ -669,32 +688,4 @@ fn changes_are_done_once_however_often_the_service_dies() {
             assert_eq!(listed.entries.len(), 40);
         });
     }
-}
-
-#[test]
-fn many_changes_share_a_commit_and_runs_repeat() {
-    let run =
-        || {
-            let house = House::new(9);
-            house.run(async {
-                furnish(&house).await;
-                let mut clients: Vec<Client> = (0..4).map(|id| house.client(&format!("c{id}"))).collect();
-                let mut all = Vec::new();
-                for (id, client) in clients.iter_mut().enumerate() {
-                    client.join(vec![]).await.expect("there is the volume");
-                    let client = client.clone();
-                    all.extend((0..50).map(|file| {
-                        let client = client.clone();
-                        async move {
-                            client.create(&format!("f{id}-{file}"), false).await.map(|made| made.attr.inode)
-                        }
-                    }));
-                }
-                let made = futures_util::future::join_all(all).await;
-                let made: BTreeSet<InodeId> = made.into_iter().map(|made| made.expect("free")).collect();
-                assert_eq!(made.len(), 200);
-            });
-            house.simulation.trace_hash()
-        };
-    assert_eq!(run(), run());
 }

@@ -99,3 +99,31 @@ fn a_start_with_many_objects_to_purge_stops_nobody() {
     house.run(async { house.client("tool").status().await });
     assert!(longest.get() < 20_000, "others waited for {} us", longest.get());
 }
+
+#[test]
+fn many_changes_share_a_commit_and_runs_repeat() {
+    let run =
+        || {
+            let house = House::new(9);
+            house.run(async {
+                furnish(&house).await;
+                let mut clients: Vec<Client> = (0..4).map(|id| house.client(&format!("c{id}"))).collect();
+                let mut all = Vec::new();
+                for (id, client) in clients.iter_mut().enumerate() {
+                    client.join(vec![]).await.expect("there is the volume");
+                    let client = client.clone();
+                    all.extend((0..50).map(|file| {
+                        let client = client.clone();
+                        async move {
+                            client.create(&format!("f{id}-{file}"), false).await.map(|made| made.attr.inode)
+                        }
+                    }));
+                }
+                let made = futures_util::future::join_all(all).await;
+                let made: BTreeSet<InodeId> = made.into_iter().map(|made| made.expect("free")).collect();
+                assert_eq!(made.len(), 200);
+            });
+            house.simulation.trace_hash()
+        };
+    assert_eq!(run(), run());
+}
