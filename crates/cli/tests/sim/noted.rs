@@ -20,7 +20,7 @@ use crate::scenario::bytes_of;
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
 const BRICKS: u32 = 5;
 /// Bytes of the longest log.
-const LOG: usize = 1 << 20;
+const LOG: usize = 512 << 10;
 
 /// What the programs that append to a log have done, and were told.
 #[derive(Default)]
@@ -137,7 +137,7 @@ async fn make_journals(client: Rc<Client>, round: u64, prng: Prng) {
 /// Kills and starts bricks and metadata servers, one at a time, and then the machine with the programs, `rounds` times.
 pub(crate) fn run(seed: u64, rounds: u64) {
     let prng = Prng::new(seed);
-    let mut cluster = Cluster::new(seed, SimOptions::default(), BRICKS, 32 << 20, 8 << 20);
+    let mut cluster = Cluster::new(seed, SimOptions::default(), BRICKS, 128 << 20, 8 << 20);
     if prng.coin() {
         cluster.with_three_metas();
     }
@@ -183,9 +183,10 @@ pub(crate) fn run(seed: u64, rounds: u64) {
                     looker.session.open(*inode, true, false).await.expect("the writer is gone").handle;
                 let size = looker.session.getattr(*inode).await.expect("known").size as usize;
                 let bytes = looker.session.read(found, 0, LOG).await.expect("readable");
+                let differs = bytes.iter().zip(&*log.bytes.borrow()).position(|(found, wrote)| found != wrote);
                 assert!(
                     bytes.len() == size && log.may_be(&bytes),
-                    "seed {seed}, round {round}, {inode}: {size} bytes, {} were synced of {}",
+                    "seed {seed}, round {round}, {inode}: {size} bytes, {} were synced of {}, first difference {differs:?}",
                     log.synced.get(),
                     log.bytes.borrow().len()
                 );

@@ -12,11 +12,13 @@ use world::sim::Fault;
 ///   `what_comes_after_an_open_operation_waits`).
 /// - Every live slot holds what parity was made of, and hears with the question what is decided. That it looks at the
 ///   identity all the same is the last guard against a silent wrong decode (`store`: `slot/tests`).
-/// - Clients of storms hardly ever die within the second in which only bricks know a size (`noted.rs`, here).
+/// - Clients of storms seldom sync a file that they have open alone three times, and hardly ever die within the second in which only
+///   bricks know a size (`noted.rs`, here).
 /// - A storm has too few requests at once, and too small ones, for what bounds them (`world`: `rpc/tests/announced.rs`).
-const NOT_BY_CHANCE: [CodeProbe; 6] = [
+const NOT_BY_CHANCE: [CodeProbe; 7] = [
     CodeProbe::AbortedFollower,
     CodeProbe::OtherIdentity,
+    CodeProbe::SyncNoted,
     CodeProbe::NoteStored,
     CodeProbe::RequestHeldBack,
     CodeProbe::RequestWaited,
