@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use types::limits::{FILE_SIZE_MAX, LEASE_MARGIN_US, LEASE_US, MOUNTS_MAX, OPEN_FILES_MAX, PLACE_MAX};
 use types::messages::Done;
-use types::messages::brick::{AskedCounts, SizeNote};
+use types::messages::brick::AskedCounts;
 use types::messages::cluster::{ClientJoin, ClientJoined, OpenInode};
+use types::messages::notes::SizeNote;
 use types::{ClientId, InodeId, Refusal, VolumeId};
 
 use crate::keys;
@@ -92,6 +93,9 @@ impl State {
         self.reclaim(client, volume, &request.opens)?;
         self.sessions.known(client, volume)?.reclaim_complete = true;
         self.volatile.noting.has_told(client);
+        // Those that it closed just before the service has restarted.
+        let places: Vec<VolumeInode> = self.volatile.noting.places(client).collect();
+        places.into_iter().for_each(|place| self.end_noting(place, client));
         Ok(client)
     }
 
@@ -164,6 +168,7 @@ impl State {
     /// already.
     pub(crate) fn begin_client_teardown(&mut self, client: ClientId) -> Option<ClientTeardown> {
         let session = self.sessions.remove(client)?;
+        self.volatile.noting.set_leaving(client, true);
         if !session.reclaim_complete {
             self.keep_noted_files(client);
         }
@@ -230,6 +235,7 @@ impl State {
             Ok(Done {})
         })]);
         teardown.is_closed = true;
+        self.volatile.noting.set_leaving(client, false);
         teardown.orphans = closed.into_iter().filter(|place| self.volatile.orphans.contains(place)).collect();
         teardown.orphans.extend(self.end_grace());
     }
@@ -255,12 +261,12 @@ impl State {
         let places: Vec<VolumeInode> = self.volatile.noting.places(client).collect();
         for place in places {
             // Who has it open was let in after this client had told everything.
-            if self.volatile.opens.is_open(place) {
+            if self.volatile.opens.openers(place).any(|other| other != client) {
                 self.run_for_teardown(move |txn| {
                     ops::end_noting(txn, client, &[place]);
                     Ok(())
                 });
-            } else {
+            } else if !self.volatile.opens.has(place, client) {
                 self.volatile.opens.reclaim(place, client, 0, 1);
             }
         }
@@ -285,7 +291,9 @@ impl State {
     /// Clients that are gone, and have files of which they may have noted sizes with the bricks; by volume.
     pub(crate) fn ghosts(&self) -> BTreeMap<VolumeId, Vec<ClientId>> {
         let mut ghosts: BTreeMap<VolumeId, Vec<ClientId>> = BTreeMap::new();
-        for client in self.volatile.noting.clients().filter(|client| !self.sessions.has_any(*client)) {
+        let noting = &self.volatile.noting;
+        let is_gone = |client: &ClientId| !self.sessions.has_any(*client) && !noting.is_leaving(*client);
+        for client in noting.clients().filter(is_gone) {
             if let Some((volume, _)) = self.volatile.noting.places(client).next() {
                 ghosts.entry(volume).or_default().push(client);
             }
@@ -298,6 +306,7 @@ impl State {
     pub(crate) fn settle_notes(&mut self, client: ClientId, notes: Vec<SizeNote>) -> Vec<VolumeInode> {
         let places: Vec<VolumeInode> = self.volatile.noting.places(client).collect();
         let growing = places.clone();
+        let closing = places.clone();
         self.run_for_teardown(move |txn| {
             for place in &growing {
                 for note in notes.iter().filter(|note| note.inode == place.1) {
@@ -308,7 +317,7 @@ impl State {
             ops::end_noting(txn, client, &growing);
             Ok(())
         });
-        self.volatile.opens.drop_client(client, |_| false);
+        self.volatile.opens.drop_client(client, |place| !closing.contains(&place));
         places.iter().for_each(|place| self.volatile.truncations.closed(*place, client));
         places.into_iter().filter(|place| self.volatile.orphans.contains(place)).collect()
     }

@@ -20,6 +20,8 @@ use crate::volume_inode::VolumeInode;
 pub(crate) struct Noting {
     by_place: BTreeMap<VolumeInode, ClientId>,
     by_client: BTreeMap<ClientId, BTreeSet<VolumeInode>>,
+    /// Clients that are being torn down.
+    leaving: BTreeSet<ClientId>,
     /// Files whose client has not told since the start of the service what it has noted: their sizes may be greater.
     unknown: BTreeSet<VolumeInode>,
 }
@@ -66,6 +68,20 @@ impl Noting {
     /// All clients.
     pub(crate) fn clients(&self) -> impl Iterator<Item = ClientId> + '_ {
         self.by_client.keys().copied()
+    }
+
+    /// The teardown of a client has begun, or has closed all files but those whose sizes it may have noted.
+    pub(crate) fn set_leaving(&mut self, client: ClientId, leaves: bool) {
+        if leaves {
+            self.leaving.insert(client);
+        } else {
+            self.leaving.remove(&client);
+        }
+    }
+
+    /// Whether a client is being torn down.
+    pub(crate) fn is_leaving(&self, client: ClientId) -> bool {
+        self.leaving.contains(&client)
     }
 
     /// A client has told what it has noted.

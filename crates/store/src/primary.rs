@@ -24,11 +24,12 @@ mod invariants;
 mod join;
 #[cfg(test)]
 mod model_hooks;
+mod notes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::code_probe::{CodeProbe, hit};
-use types::messages::brick::{DedupWindow, GroupDecision, LostNote, PreparedOp, Tail, WriteId};
+use types::messages::brick::{DedupWindow, GroupDecision, PreparedOp, Tail, WriteId};
 use types::messages::cluster::GroupConfig;
 use types::{BrickId, ClientId, ClientSeq, Code, Epoch, GroupId, Seq, StripeKey};
 
@@ -405,17 +406,6 @@ impl PrimaryCore {
         if let Some(group) = self.in_epoch_mut(id, epoch) {
             group.unstable.remove(&(client, seq));
         }
-    }
-
-    /// What these clients have noted in a group, if this brick serves it in this epoch. All live slots have told what they
-    /// know when the epoch began, and the primary takes part in every operation since: so it knows all that is decided.
-    pub(crate) fn notes_of(&self, id: GroupId, epoch: Epoch, clients: &[ClientId]) -> Vec<LostNote> {
-        let Some(group) = self.serving(id, epoch) else { return Vec::new() };
-        let known = clients.iter().filter_map(|client| Some((*client, group.clients.0.get(client)?)));
-        let notes = known.flat_map(|(client, window)| {
-            window.notes.values().map(move |kept| LostNote { client, note: kept.note.clone() })
-        });
-        notes.collect()
     }
 
     /// Forgets the seen writes of clients that `which` selects: they write no more.

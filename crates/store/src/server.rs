@@ -280,7 +280,7 @@ impl Server {
             messages::Purge::KIND => reply(self.purge(call.parse()?).await?),
             RecoverGroups::KIND => reply(self.recover_groups(call.parse()?).await?),
             messages::Fence::KIND => reply(self.fence(call.parse()?).await?),
-            messages::NotesGet::KIND => reply(self.notes(&call.parse()?)?),
+            types::messages::notes::NotesGet::KIND => reply(self.notes(&call.parse()?)?),
             messages::BrickStatus::KIND => reply(self.report()),
             types::messages::queue::BrickTune::KIND => reply(self.tune(&call.parse()?)?),
             _ => Err(Refusal::Unsupported),

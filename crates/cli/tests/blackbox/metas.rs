@@ -267,6 +267,8 @@ fn a_log_is_as_long_as_it_was_synced_when_its_mount_and_the_leader_die_at_once()
         cluster.kill(leads);
         within(SOON, "the end of the writer", || writer.wait().expect("it was started"));
         cluster.start(leads);
+        // The kernel keeps attributes for a second.
+        thread::sleep(Duration::from_millis(1100));
         let shown = fs::metadata(&seen).expect("the log").len();
         assert!(shown >= 100 * synced(), "{shown} bytes are shown after {} records", synced());
         let text = fs::read_to_string(&seen).expect("the log");

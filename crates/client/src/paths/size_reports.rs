@@ -176,7 +176,10 @@ impl Io {
             } else {
                 tracing::debug!(stage = %WriteStage::SizeReported, %inode, size, stable, "grown");
                 let mut state = file.lock();
-                state.has_grown(report, stable);
+                // What only the service before showed is to be shown again.
+                if stable || self.link.routes.lease.rejoins() == rejoins {
+                    state.has_grown(report, stable);
+                }
                 state.was_shown(&report.update, rejoins);
                 // If the mode was lost meanwhile, the service may have forgotten the right since.
                 state.noting.granted |= noting && state.generation() == generation && state.may_buffer();

@@ -29,7 +29,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use layout::WriteRoute;
-use types::messages::brick::{SizeNote, Span, Write};
+use types::messages::brick::{Span, Write};
+use types::messages::notes::SizeNote;
 use types::{Buf, BufMut, ClientSeq, StripeKey};
 use world::CallError;
 use world::trace::{Stage, span};

@@ -4,9 +4,9 @@
 //! file is with it. Then the bricks alone make the size durable, and the metadata service is told within about a second. The
 //! service must have stored before that it has to ask the bricks if this mount is lost.
 
-use types::messages::brick::SizeNote;
 use types::messages::cluster::Mode;
 use types::messages::names::SizeUpdate;
+use types::messages::notes::SizeNote;
 use types::{ClientSeq, InodeId};
 
 use crate::state::open_file::{FileState, Mark};
@@ -24,6 +24,8 @@ pub(crate) struct Noted {
 /// What the service shows to others, or has stored.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shown {
+    /// After how many truncations.
+    truncate_seq: u64,
     size: u64,
     mtime: i64,
     /// How often the mount had begun to join again before it told this.
@@ -90,17 +92,22 @@ impl FileState {
     /// which this mount has joined last shows what the note says.
     pub(crate) fn is_synced_by_note(&self, mark: &Mark, rejoins: u64) -> bool {
         let Some(Noted { note, .. }) = self.stable_note() else { return false };
-        let Shown { size, mtime, rejoins: told } = self.noting.shown;
-        let shows_size = note.size <= self.durable_size || told == rejoins && note.size <= size;
-        let shows_time = self.mtime_durable || told == rejoins && note.mtime <= mtime;
+        let Shown { truncate_seq, size, mtime, rejoins: told } = self.noting.shown;
+        let is_present = told == rejoins && truncate_seq == self.truncate_seq;
+        let shows_size = note.size <= self.durable_size || is_present && note.size <= size;
+        let shows_time = self.mtime_durable || is_present && note.mtime <= mtime;
         shows_size && shows_time && self.is_covered_by_note(mark)
     }
 
     /// The service has taken a report that was made after the mount had begun to join again so many times.
     pub(crate) fn was_shown(&mut self, update: &SizeUpdate, rejoins: u64) {
+        let truncate_seq = self.truncate_seq;
+        if update.truncate_seq != truncate_seq {
+            return;
+        }
         let shown = &mut self.noting.shown;
-        if shown.rejoins != rejoins || update.truncate_seq != self.truncate_seq {
-            *shown = Shown { rejoins, ..Shown::default() };
+        if (shown.rejoins, shown.truncate_seq) != (rejoins, truncate_seq) {
+            *shown = Shown { rejoins, truncate_seq, ..Shown::default() };
         }
         shown.size = shown.size.max(update.size);
         shown.mtime = shown.mtime.max(update.mtime);
@@ -220,6 +227,14 @@ mod tests {
         state.set_truncate_seq(1);
         let cut = state.mark();
         assert!(!state.is_synced_by_note(&cut, 1) && state.stable_note().is_none());
+        // What was shown before a cut is shown no more, however long the file is then.
+        stable(&mut state);
+        assert!(!state.is_synced_by_note(&cut, 1));
+        state.was_shown(&told, 1);
+        assert!(!state.is_synced_by_note(&cut, 1), "an answer from before the cut");
+        let told = update(&state);
+        state.was_shown(&told, 1);
+        assert!(state.is_synced_by_note(&cut, 1));
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl FileState {
     /// Whether the background must look at this file now: to report, to close, to remove it. May be true without need,
     /// but is never false if there is work that does not rest on a note.
     pub(crate) fn has_unreported(&self) -> bool {
-        let told_elsewhere = self.fsyncs > 0;
+        let told_elsewhere = self.fsyncs > 0 && !self.is_note_due();
         let is_told = told_elsewhere || self.is_reported() || self.rests_on_note();
         self.users == 0 || !self.releases.is_empty() || !is_told
     }

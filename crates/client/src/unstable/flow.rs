@@ -445,7 +445,12 @@ impl Flow {
 
     /// An `fsync` relies on a note: the service is told later, once for many of them.
     pub(crate) fn report_later(&self, now: u64, file: &Arc<OpenFile>) {
-        self.lock().noted.entry(file.inode).or_insert_with(|| (now + AGE_MAX_US, file.clone()));
+        let mut state = self.lock();
+        let (_, known) = state.noted.entry(file.inode).or_insert_with(|| (now + AGE_MAX_US, file.clone()));
+        // It may have been closed and opened again.
+        if !Arc::ptr_eq(known, file) {
+            *known = file.clone();
+        }
     }
 
     /// The client that has noted is lost: the service asks the bricks.
@@ -461,7 +466,7 @@ impl Flow {
             let mut state = self.lock();
             state.noted.extract_if(.., |_, (due, _)| *due <= now).map(|(_, (_, file))| file).collect()
         };
-        for file in due {
+        for file in due.into_iter().filter(|file| file.lock().stable_note().is_some()) {
             file.lock().note_is_due();
             self.queue_report(&file);
         }

@@ -2,8 +2,8 @@
 
 use types::code_probe::{CodeProbe, hit};
 use types::limits::{FILE_SIZE_MAX, NOTES_MAX, SIZE_UPDATES_MAX};
-use types::messages::brick::SizeNote;
 use types::messages::names::{SizeUpdate, UpdateSizes, UpdateSizesReply};
+use types::messages::notes::SizeNote;
 use types::{ClientId, Refusal, VolumeId};
 
 use crate::keys;

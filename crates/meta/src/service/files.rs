@@ -14,7 +14,7 @@ use types::{ClientId, Refusal, VolumeId};
 
 use super::Shared;
 use crate::ops;
-use crate::state::Change;
+use crate::state::{Change, State};
 use crate::volume_inode::VolumeInode;
 
 /// How long a request waits for what lost clients have noted, in microseconds: until a client's lease has run out, bricks have
@@ -345,17 +345,19 @@ impl Shared {
         let mut cut = Truncation::new(self, place, client);
         self.wait_for_recalls(place, client).await?;
         let begin = |shared: &Shared| {
-            let volatile = &mut shared.state.borrow_mut().volatile;
-            let others = volatile.opens.openers(place).filter(|opener| *opener != client);
+            let mut state = shared.state.borrow_mut();
+            let State { volatile, sessions, .. } = &mut *state;
+            // Who is gone is fenced everywhere.
+            let is_other = |opener: &ClientId| *opener != client && sessions.has_any(*opener);
+            let others = volatile.opens.openers(place).filter(is_other);
             volatile.truncations.begin(place, client, others)
         };
         self.wait_until(|shared| begin(shared).then_some(())).await;
         cut.begun = true;
         let is_quiesced = |shared: &Shared| {
-            let volatile = &shared.state.borrow().volatile;
-            volatile
-                .truncations
-                .is_quiesced(place, |client| volatile.opens.openers(place).any(|opener| opener == client))
+            let State { volatile, sessions, .. } = &*shared.state.borrow();
+            let has_open = |client: ClientId| volatile.opens.openers(place).any(|opener| opener == client);
+            volatile.truncations.is_quiesced(place, |client| has_open(client) && sessions.has_any(client))
         };
         if !is_quiesced(self) {
             self.news.notify();

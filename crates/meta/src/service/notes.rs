@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 use types::limits::{HEARTBEAT_US, LEASE_US, MOUNTS_MAX};
-use types::messages::brick::{LostNote, NotesGet};
+use types::messages::notes::{LostNote, NotesGet};
 use types::{BrickId, Buf, ClientId, Epoch, GroupId, Refusal, VolumeId};
 
 use super::Shared;
@@ -26,26 +26,20 @@ pub(super) async fn run(shared: Rc<Shared>) {
             more.await;
             continue;
         }
-        let settled =
-            join_all(ghosts.into_iter().map(|(volume, clients)| shared.settle_notes(volume, clients)));
-        if settled.await.into_iter().any(|settled| settled) {
-            shared.settled.notify();
-            // Bricks may forget them now.
-            shared.departed.notify();
-        } else {
-            shared.world.timeout(RETRY_US, more).await;
-        }
+        join_all(ghosts.into_iter().map(|(volume, clients)| shared.settle_notes(volume, clients))).await;
+        shared.world.timeout(RETRY_US, more).await;
     }
 }
 
 impl Shared {
-    /// Stores what lost clients of a volume have noted, and closes their files. False if it cannot be learnt now.
-    async fn settle_notes(&self, volume: VolumeId, clients: Vec<ClientId>) -> bool {
+    /// Stores what lost clients of a volume have noted, and closes their files, where it can be learnt now.
+    async fn settle_notes(&self, volume: VolumeId, clients: Vec<ClientId>) {
         for clients in clients.chunks(MOUNTS_MAX) {
             let Some(notes) = self.notes_of(volume, clients).await else {
                 tracing::debug!(%volume, ?clients, "what lost clients have noted is not known yet");
-                return false;
+                return;
             };
+            let purges = self.state.borrow().volatile.purges;
             for client in clients {
                 let of_client = notes.iter().filter(|lost| lost.client == *client);
                 let of_client = of_client.map(|lost| lost.note.clone()).collect();
@@ -57,8 +51,11 @@ impl Shared {
                 }
                 tracing::info!(%client, "what the lost client has noted with the bricks is stored");
             }
+            self.settled.notify();
+            self.notify_tasks(purges);
+            // Bricks may forget them now.
+            self.departed.notify();
         }
-        true
     }
 
     /// What these clients have noted in the groups of a volume. `None` if a group is not served now.

@@ -17,9 +17,10 @@ use std::rc::Rc;
 use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::Done;
 use types::messages::brick::AskedCounts;
-use types::messages::brick::{Fence, LostNote, Notes, NotesGet, Purge, Purged};
+use types::messages::brick::{Fence, Purge, Purged};
 use types::messages::cluster::*;
 use types::messages::names::*;
+use types::messages::notes::{LostNote, Notes, NotesGet};
 use types::messages::session::Role;
 use types::wire::{Key, Record, Request};
 use types::{

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use types::limits::BLOCK;
-use types::messages::brick::{OpKind, Prepare, SizeNote, Span, WriteId};
+use types::messages::brick::{OpKind, Prepare, Span, WriteId};
+use types::messages::notes::SizeNote;
 use types::{ClientId, ClientSeq, Epoch, InodeId, Refusal, Seq, StripeKey};
 
 use super::brick::{Brick, GROUP};

@@ -4,8 +4,9 @@
 
 use types::limits::{GROUPS_MAX, MOUNTS_MAX};
 use types::messages::Done;
-use types::messages::brick::{Fence, Notes, NotesGet};
+use types::messages::brick::Fence;
 use types::messages::cluster::Fences;
+use types::messages::notes::{Notes, NotesGet};
 use types::{ClientId, Refusal};
 
 use crate::server::Server;

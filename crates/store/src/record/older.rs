@@ -131,3 +131,47 @@ impl From<Snapshot> for record::Snapshot {
         record::Snapshot { group, promised, served, decided, aborted, windows: windows_of(windows) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use types::wire::{Codec, Record, from_bytes, to_bytes};
+
+    use super::*;
+
+    /// What an earlier build has written, as this one reads it. Both forms have the same fields in the same order, but for notes.
+    #[test]
+    fn records_of_earlier_builds_are_read_as_they_were() {
+        let mut n = 0;
+        let old = Prepare::sample(&mut n);
+        let read: Prepare = from_bytes(&to_bytes(&old)).expect("its own bytes");
+        let now = record::PrepareRecord::from(read);
+        assert!(!now.origins.is_empty() && now.origins.iter().all(|origin| origin.note.is_none()));
+        let origins: Vec<_> = now.origins.iter().map(|origin| (origin.client, origin.seq)).collect();
+        assert_eq!(origins, old.origins.iter().map(|origin| (origin.client, origin.seq)).collect::<Vec<_>>());
+        assert_eq!((now.group, now.seq, now.key, now.slot), (old.group, old.seq, old.key, old.slot));
+        assert_eq!((now.kind, now.participants, &now.spans), (old.kind, old.participants, &old.spans));
+        assert_eq!((now.base, now.blocks, &now.unit_blocks), (old.base, old.blocks, &old.unit_blocks));
+        assert_eq!((&now.identities, &now.runs, &now.fresh), (&old.identities, &old.runs, &old.fresh));
+        assert_eq!((&now.crcs, &now.acked), (&old.crcs, &old.acked));
+
+        let old = Snapshot::sample(&mut n);
+        let now = record::Snapshot::from(from_bytes::<Snapshot>(&to_bytes(&old)).expect("its own bytes"));
+        assert_eq!((now.group, now.promised, now.served), (old.group, old.promised, old.served));
+        assert_eq!((now.decided, &now.aborted), (old.decided, &old.aborted));
+        let windows = |windows: &[brick::DedupWindow]| -> Vec<_> {
+            windows.iter().map(|window| (window.client, window.acked, window.seen.clone())).collect()
+        };
+        let before: Vec<_> = old.windows.iter().map(|w| (w.client, w.acked, w.seen.clone())).collect();
+        assert!(!before.is_empty() && windows(&now.windows) == before);
+
+        let old = Settle::sample(&mut n);
+        let now = record::Settle::from(from_bytes::<Settle>(&to_bytes(&old)).expect("its own bytes"));
+        assert_eq!(
+            (now.group, now.epoch, now.upto, &now.aborted),
+            (old.group, old.epoch, old.upto, &old.aborted)
+        );
+        let before: Vec<_> = old.windows.iter().map(|w| (w.client, w.acked, w.seen.clone())).collect();
+        assert_eq!(windows(&now.windows), before);
+        assert_eq!([Prepare::KIND, Settle::KIND, Snapshot::KIND], [1, 4, 5]);
+    }
+}

@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use types::limits::NOTES_MAX;
-use types::messages::brick::{DedupWindow, NumberedNote, WriteId};
+use types::messages::brick::{DedupWindow, WriteId};
 use types::messages::cluster::GroupConfig;
+use types::messages::notes::NumberedNote;
 use types::{ClientId, ClientSeq, Epoch, InodeId, Seq, StripeKey};
 
 /// The seen writes of a client in a group.
@@ -206,7 +207,7 @@ pub(super) fn take_upto<V>(map: &mut BTreeMap<Seq, V>, upto: Seq) -> BTreeMap<Se
 
 #[cfg(test)]
 mod tests {
-    use types::messages::brick::SizeNote;
+    use types::messages::notes::SizeNote;
 
     use super::*;
 

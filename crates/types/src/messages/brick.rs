@@ -6,11 +6,12 @@
 use std::ops::Range;
 
 use super::cluster::{Fences, GroupConfig};
+use super::notes::{NumberedNote, SizeNote};
 use super::queue::QueueReport;
 use super::{Done, LongTurn, WindowReport};
 use crate::limits::SPANS_MAX;
 use crate::{
-    BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, Incarnation, InodeId, MapVersion, ObjectId, Seq,
+    BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, Incarnation, MapVersion, ObjectId, Seq,
     StripeKey,
 };
 use crate::{coded_enum, records};
@@ -195,20 +196,6 @@ records! {
         crcs: Vec<u32>,
     } => Done;
 
-    /// A file's size and time, which bricks keep with the write that makes them true: `fsync` need not wait until the metadata
-    /// service has stored them. If the writer is lost, the service asks for them ([`NotesGet`]).
-    part SizeNote {
-        /// The file.
-        inode: InodeId,
-        /// How often it had been truncated: the note says nothing after the next truncation.
-        truncate_seq: u64,
-        /// All bytes up to here are stable, if this write is.
-        size: u64,
-        /// When its contents changed last, in nanoseconds since 1970.
-        mtime: i64,
-        /// Nobody needs the writer's notes with numbers up to this one any more: the service has stored what they say.
-        told: ClientSeq,
-    }
     /// A write that was merged into an operation.
     part WriteId {
         /// The writer.
@@ -217,13 +204,6 @@ records! {
         seq: ClientSeq,
         /// What it says about the size of its file.
         note: Option<SizeNote>,
-    }
-    /// A note, with the number of its write.
-    part NumberedNote {
-        /// The writer's number.
-        seq: ClientSeq,
-        /// The note.
-        note: SizeNote,
     }
     /// The writes of one client that a group has seen, to recognise a repeated one.
     part DedupWindow {
@@ -539,29 +519,6 @@ records! {
         /// Every brick that is Up has fenced them, so the brick may forget which of their writes it has seen.
         everywhere: bool,
     } => Done;
-    /// A note of a lost client.
-    part LostNote {
-        /// Who wrote it.
-        client: ClientId,
-        /// The note.
-        note: SizeNote,
-    }
-    /// Metadata service to the primary of some groups: what have these clients noted there? They are fenced, and nothing of
-    /// theirs is under way. Refused with `NotPrimary` or `StaleEpoch` if this brick does not serve one of the groups in the
-    /// epoch that is named.
-    142 NotesGet {
-        /// The clients, ascending.
-        clients: Vec<ClientId>,
-        /// The groups, with their epochs; at most [`GROUPS_MAX`](crate::limits::GROUPS_MAX).
-        groups: Vec<(GroupId, Epoch)>,
-    } => Notes;
-    /// The notes of the first of these groups.
-    143 Notes {
-        /// So many groups, at least one; ask again for the rest.
-        groups: u32,
-        /// The notes.
-        notes: Vec<LostNote>,
-    };
     /// Progress of a slot that its group's primary brings level.
     part JoinReport {
         /// The group.

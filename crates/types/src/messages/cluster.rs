@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::brick::{AskedCounts, SizeNote};
+use super::brick::AskedCounts;
+use super::notes::SizeNote;
 use super::recovery::RecoveryReport;
 use super::{Done, LongTurn};
 use crate::{

@@ -7,6 +7,7 @@ pub mod brick;
 pub mod cluster;
 mod map_fetch;
 pub mod names;
+pub mod notes;
 mod placement;
 pub mod queue;
 pub mod recovery;

@@ -408,7 +408,7 @@ records! {
         sizes: Vec<SizeUpdate>,
         /// The bytes are stable.
         stable: bool,
-        /// The writer wants to leave later sizes of these files with the bricks ([`SizeNote`](super::brick::SizeNote)), until it
+        /// The writer wants to leave later sizes of these files with the bricks ([`SizeNote`](super::notes::SizeNote)), until it
         /// closes them.
         noting: bool,
     } => UpdateSizesReply;

@@ -4,6 +4,7 @@ use super::cluster::GroupConfig;
 use crate::{BrickId, Epoch, GroupId, records};
 
 records! {
+    names REQUESTS;
     /// A group, and the least epoch that may still be promised for it.
     part GroupFloor {
         /// The group.

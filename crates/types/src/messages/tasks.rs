@@ -1,6 +1,6 @@
 //! Names of the tasks that answer requests.
 
-use super::{brick, cluster, names, replica};
+use super::{brick, cluster, names, notes, recovery, replica};
 
 /// All request numbers are below this.
 const NUMBERS_END: usize = 400;
@@ -9,7 +9,14 @@ const UNKNOWN: &str = "unknown request";
 
 const TASK_NAMES: [&str; NUMBERS_END] = {
     let mut names = [UNKNOWN; NUMBERS_END];
-    let tables = [brick::REQUESTS, cluster::REQUESTS, names::REQUESTS, replica::REQUESTS];
+    let tables = [
+        brick::REQUESTS,
+        cluster::REQUESTS,
+        names::REQUESTS,
+        notes::REQUESTS,
+        recovery::REQUESTS,
+        replica::REQUESTS,
+    ];
     let mut table = 0;
     while table < tables.len() {
         let mut at = 0;

@@ -1,7 +1,9 @@
 //! Messages keep their bytes on the wire, and no bytes panic a decoder: every message is compared with a golden file,
 //! then random bytes and damaged messages are decoded.
 
-use super::{Done, Refused, brick::*, cluster::*, names::*, queue::*, recovery::*, replica::*, session::*};
+use super::{
+    Done, Refused, brick::*, cluster::*, names::*, notes::*, queue::*, recovery::*, replica::*, session::*,
+};
 use crate::wire::{Record, from_bytes, to_bytes};
 use proptest::prelude::*;
 use std::fmt::Write as _;
@@ -132,7 +134,9 @@ macro_rules! for_each_record {
             SwapObjects,
             VolumeAddTier,
             TopologySet,
-            Relay
+            Relay,
+            NotesGet,
+            Notes
         )
     };
 }

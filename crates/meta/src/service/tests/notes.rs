@@ -1,6 +1,6 @@
 //! What a lost client has noted with the bricks is stored before anybody else opens its files, whenever bricks and services die.
 
-use types::messages::brick::SizeNote;
+use types::messages::notes::SizeNote;
 
 use super::*;
 

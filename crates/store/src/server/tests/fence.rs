@@ -1,7 +1,8 @@
 //! What was accepted of a lost client is carried out, and what comes later is refused: a client is fenced between its
 //! writes.
 
-use types::messages::brick::{Fence, NewEpoch, Notes, NotesGet, SizeNote, Stage};
+use types::messages::brick::{Fence, NewEpoch, Stage};
+use types::messages::notes::{Notes, NotesGet, SizeNote};
 
 use super::*;
 
