@@ -289,20 +289,28 @@ impl Load<'_> {
 
     fn directories_from(&mut self, first: usize, count: usize) -> Result<Vec<InodeId>, Refusal> {
         let owner = Owner { uid: 0, gid: 0, mode: 0o755 };
-        let make = |at: usize| {
-            let (caller, owner) = (self.caller(), owner.clone());
-            let (volume, parent, name) = (self.volume, InodeId::ROOT, format!("d{at}").into());
+        let make = |load: &mut Self, at: usize| {
+            let (caller, owner) = (load.caller(), owner.clone());
+            let (volume, parent, name) = (load.volume, InodeId::ROOT, format!("d{at}").into());
             let request =
                 types::messages::names::Mkdir { caller: caller.clone(), volume, parent, name, owner, now: 1 };
             Change::once(&caller, volume, move |txn| ops::mkdir(txn, &request))
         };
-        let changes = (first..first + count).map(make).collect();
-        let answers = self.state.run_batch(changes).into_iter();
         let inode = |bytes: Vec<u8>| {
             let reply: Linked = from_bytes(&bytes).map_err(|_| Refusal::MetaFailed)?;
             Ok(reply.attr.inode)
         };
-        answers.map(|answer| answer.and_then(inode)).collect()
+        let mut inodes = Vec::new();
+        // As many at a time as surely fit into a record.
+        for from in (first..first + count).step_by(1000) {
+            let changes = (from..(from + 1000).min(first + count)).map(|at| make(self, at)).collect();
+            let answers = self.state.run_batch(changes);
+            for answer in answers {
+                inodes.push(answer.and_then(inode)?);
+            }
+            self.world.block_on(write(&mut self.state, self.journal.as_mut()))?;
+        }
+        Ok(inodes)
     }
 
     /// Lists a directory, `most` names at most. Returns how many there were.

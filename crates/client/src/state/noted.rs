@@ -161,8 +161,8 @@ mod tests {
         file
     }
 
-    fn stable(state: &mut FileState) {
-        let noted = state.make_note(INODE, 1, ClientSeq(4), ClientSeq(0));
+    fn stable(state: &mut FileState, seq: u64) {
+        let noted = state.make_note(INODE, 1, ClientSeq(seq), ClientSeq(0));
         state.stripes.clear();
         state.unstable.clear();
         state.keep_stable_note(noted);
@@ -212,7 +212,7 @@ mod tests {
         let mut state = file.lock();
         let mark = state.mark();
         assert!(!state.is_synced_by_note(&mark, 0));
-        stable(&mut state);
+        stable(&mut state, 4);
         assert!(!state.is_synced_by_note(&mark, 0), "nobody was told");
         let told = update(&state);
         state.was_shown(&told, 0);
@@ -228,7 +228,7 @@ mod tests {
         let cut = state.mark();
         assert!(!state.is_synced_by_note(&cut, 1) && state.stable_note().is_none());
         // What was shown before a cut is shown no more, however long the file is then.
-        stable(&mut state);
+        stable(&mut state, 5);
         assert!(!state.is_synced_by_note(&cut, 1));
         state.was_shown(&told, 1);
         assert!(!state.is_synced_by_note(&cut, 1), "an answer from before the cut");
@@ -241,12 +241,12 @@ mod tests {
     fn a_note_is_kept_until_the_service_has_stored_what_it_says() {
         let file = with_a_piece();
         let mut state = file.lock();
-        stable(&mut state);
+        stable(&mut state, 4);
         assert!(state.take_told(8).is_none(), "an earlier report");
         state.durable_size = 100;
         assert!(state.take_told(8).is_none(), "the size without the time");
         assert_eq!(state.take_told(9).map(|noted| noted.seq), Some(ClientSeq(4)));
-        stable(&mut state);
+        stable(&mut state, 6);
         state.set_truncate_seq(1);
         assert!(state.take_told(0).is_some(), "it says nothing any more");
     }
