@@ -284,7 +284,12 @@ impl Storm<'_> {
                 panic!("seed {}: {name} cannot be read: {error}", self.seed);
             }
         }
-        if let Err(error) = self.compare_long(client, exact).await {
+        let mut compared = self.compare_long(client, exact).await;
+        if compared == Err(ClientError::Refused(Refusal::Fenced)) {
+            // The client was cut off for longer than its lease. It has a new one.
+            compared = self.compare_long(client, exact).await;
+        }
+        if let Err(error) = compared {
             if self.exceeds_tolerance_after_loss(&client.world).await {
                 return;
             }
