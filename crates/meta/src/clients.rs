@@ -284,40 +284,39 @@ impl State {
     }
 
     /// Whether a file is kept by a client that is gone, until it is known what it has noted.
-    pub(crate) fn is_ghosts(&self, place: VolumeInode) -> bool {
+    pub(crate) fn is_kept_by_unsettled(&self, place: VolumeInode) -> bool {
         self.volatile.noting.of(place).is_some_and(|client| !self.sessions.has_any(client))
     }
 
     /// Clients that are gone, and have files of which they may have noted sizes with the bricks; by volume.
-    pub(crate) fn ghosts(&self) -> BTreeMap<VolumeId, Vec<ClientId>> {
-        let mut ghosts: BTreeMap<VolumeId, Vec<ClientId>> = BTreeMap::new();
+    pub(crate) fn unsettled_clients(&self) -> BTreeMap<VolumeId, Vec<ClientId>> {
+        let mut unsettled: BTreeMap<VolumeId, Vec<ClientId>> = BTreeMap::new();
         let noting = &self.volatile.noting;
         let is_gone = |client: &ClientId| !self.sessions.has_any(*client) && !noting.is_leaving(*client);
         for client in noting.clients().filter(is_gone) {
             if let Some((volume, _)) = self.volatile.noting.places(client).next() {
-                ghosts.entry(volume).or_default().push(client);
+                unsettled.entry(volume).or_default().push(client);
             }
         }
-        ghosts
+        unsettled
     }
 
-    /// Stores what a client that is gone has noted with the bricks, and closes its files. Returns those that may have no
-    /// name. A client has at most [`NOTES_MAX`](types::limits::NOTES_MAX) such files.
+    /// Stores what a client that is gone has noted with the bricks, one note of each file, and closes these files. Returns
+    /// those that may have no name. A client has at most [`NOTES_MAX`](types::limits::NOTES_MAX) such files.
     pub(crate) fn settle_notes(&mut self, client: ClientId, notes: Vec<SizeNote>) -> Vec<VolumeInode> {
         let places: Vec<VolumeInode> = self.volatile.noting.places(client).collect();
-        let growing = places.clone();
-        let closing = places.clone();
+        let noted = places.clone();
         self.run_for_teardown(move |txn| {
-            for place in &growing {
-                for note in notes.iter().filter(|note| note.inode == place.1) {
+            for place in &noted {
+                if let Some(note) = notes.iter().find(|note| note.inode == place.1) {
                     ops::keep_note(txn, *place, note)?;
                 }
             }
-            ops::settle_growth(txn, client, &growing)?;
-            ops::end_noting(txn, client, &growing);
+            ops::settle_growth(txn, client, &noted)?;
+            ops::end_noting(txn, client, &noted);
             Ok(())
         });
-        self.volatile.opens.drop_client(client, |place| !closing.contains(&place));
+        self.volatile.opens.drop_client(client, |place| !places.contains(&place));
         places.iter().for_each(|place| self.volatile.truncations.closed(*place, client));
         places.into_iter().filter(|place| self.volatile.orphans.contains(place)).collect()
     }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! UpdateSizes (noting) ──▶ kept ──(closed; removed)──▶ gone
-//!                           └──(the client is lost, fenced, torn down)──▶ ghost: the file stays open ──(notes stored)──▶ gone
+//!                           └──(the client is lost, fenced, torn down)──▶ unsettled: the file stays open ──(notes stored)──▶ gone
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

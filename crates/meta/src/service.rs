@@ -104,7 +104,7 @@ pub(crate) struct Shared {
     /// Notified when a client is lost or has left.
     departed: Notify,
     /// Notified when a client is gone that may have noted sizes with the bricks.
-    ghosts: Notify,
+    unsettled: Notify,
     /// Notified when a commit has failed.
     failed: Notify,
     /// The moments of the store that somebody reads.
@@ -219,7 +219,7 @@ impl Service {
             settled: Notify::new(),
             purges: Notify::new(),
             departed: Notify::new(),
-            ghosts: Notify::new(),
+            unsettled: Notify::new(),
             failed: Notify::new(),
             scans: RefCell::default(),
             recovery: RefCell::new(recovery),

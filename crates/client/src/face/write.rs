@@ -152,12 +152,8 @@ impl Session {
         let file = &handle.file;
         let lost = file.lock().wb_errors.count();
         let _fsync = FsyncGuard::begin(&self.mount.unstable, file);
-        self.mount.unstable.seal_all(file);
         // A note with the bricks makes the size durable; that others see it is for the service.
-        let may_note = {
-            let state = file.lock();
-            state.noting.granted && state.unstable.len() == 1
-        };
+        let may_note = file.lock().waits_for_one_write();
         let show = async {
             if may_note && let Err(error) = self.io.report_size(file, None).await {
                 tracing::debug!(inode = %file.inode, %error, "a size is not shown yet");

@@ -40,7 +40,7 @@ pub(crate) enum Report {
     Shown,
     /// The size is stored.
     Durable,
-    /// The size is stored, and that later ones may be noted with the bricks.
+    /// The size of one file is stored, and that later ones may be noted with the bricks.
     DurableAndNoting,
 }
 
@@ -153,7 +153,7 @@ impl Io {
     ) -> Result<ReportOutcome, ClientError> {
         let (stable, noting) = (kind != Report::Shown, kind == Report::DurableAndNoting);
         let rejoins = self.link.routes.lease.rejoins();
-        let generations: Vec<u64> = updates.iter().map(|(file, _)| file.lock().generation()).collect();
+        let generation = updates.first().filter(|_| noting).map(|(file, _)| file.lock().generation());
         let (client, volume) = (self.link.routes.lease.client(), self.link.routes.volume);
         let sizes = updates.iter().map(|(_, report)| report.update.clone()).collect();
         let outcome = self.link.ask(&UpdateSizes { client, volume, sizes, stable, noting }).await;
@@ -168,7 +168,7 @@ impl Io {
         for attr in &cut {
             self.link.learn_tier_of(attr.object).await?;
         }
-        for ((file, report), generation) in updates.iter().zip(generations) {
+        for (file, report) in updates {
             let (inode, size) = (file.inode, report.update.size);
             if let Some(attr) = cut.iter().find(|attr| attr.inode == inode) {
                 tracing::debug!(%inode, size, truncate_seq = attr.truncate_seq, "a size report came after a truncation");
@@ -182,7 +182,8 @@ impl Io {
                 }
                 state.was_shown(&report.update, rejoins);
                 // If the mode was lost meanwhile, the service may have forgotten the right since.
-                state.noting.granted |= noting && state.generation() == generation && state.may_buffer();
+                state.noting.granted |=
+                    noting && generation == Some(state.generation()) && state.may_buffer();
                 if !stable {
                     continue;
                 }

@@ -48,6 +48,12 @@ pub(crate) struct Noting {
 }
 
 impl FileState {
+    /// Whether an `fsync` that begins now may have to wait for one write only, which may say the size.
+    pub(crate) fn waits_for_one_write(&self) -> bool {
+        let unsealed = self.stripes.values().filter(|stripe| stripe.is_gathering()).take(2).count();
+        self.noting.granted && self.unstable.len() + unsealed == 1
+    }
+
     /// Whether the piece with this number may say the size: an `fsync` waits for it, and all else is stable.
     pub(crate) fn may_note(&self, order: u64) -> bool {
         self.fsyncs > 0
@@ -176,7 +182,9 @@ mod tests {
     #[test]
     fn only_the_one_write_that_an_fsync_waits_for_says_the_size() {
         let file = with_a_piece();
-        assert!(file.lock().may_note(1));
+        assert!(file.lock().may_note(1) && file.lock().waits_for_one_write());
+        file.lock().stripes.entry(1).or_default().lay(0, &[1], 4096);
+        assert!(!file.lock().waits_for_one_write());
         let refuses = |change: fn(&mut FileState)| {
             let file = with_a_piece();
             let mut state = file.lock();

@@ -49,11 +49,11 @@ impl Shared {
             self.tear_down_client(*client).await;
         }
         self.settled.notify();
-        self.ghosts.notify();
+        self.unsettled.notify();
         self.notify_tasks(purges);
         // Bricks keep what they know of clients whose notes are not stored, durably.
-        let ghosts = self.state.borrow().ghosts().into_values().flatten();
-        let mounted: BTreeSet<ClientId> = fences.mounted.iter().copied().chain(ghosts).collect();
+        let unsettled = self.state.borrow().unsettled_clients().into_values().flatten();
+        let mounted: BTreeSet<ClientId> = fences.mounted.iter().copied().chain(unsettled).collect();
         let told = Fences { upto: fences.upto, mounted: mounted.into_iter().collect() };
         self.all_durable().await?;
         self.tell_fences(&told, true).await;

@@ -65,7 +65,7 @@ impl Shared {
             if proceed(self) {
                 return Ok(());
             }
-            if !self.state.borrow().is_ghosts(place) {
+            if !self.state.borrow().is_kept_by_unsettled(place) {
                 settled.await;
                 continue;
             }
@@ -83,6 +83,9 @@ impl Shared {
     /// # Errors
     /// `NotServing`: some brick does not tell it. Ask again.
     pub(super) async fn wait_for_size(&self, place: VolumeInode) -> Result<(), Refusal> {
+        if !self.state.borrow().volatile.noting.is_unknown(place) {
+            return Ok(());
+        }
         let give_up = self.world.now() + NOTES_WAIT_US;
         loop {
             let settled = self.settled.wait();
@@ -101,6 +104,9 @@ impl Shared {
     pub(super) async fn wait_for_sizes(&self, volume: VolumeId) {
         let is_known =
             |shared: &Shared| (!shared.state.borrow().volatile.noting.is_any_unknown(volume)).then_some(());
+        if is_known(self).is_some() {
+            return;
+        }
         self.world.timeout(NOTES_WAIT_US, self.wait_until(is_known)).await;
     }
 

@@ -71,18 +71,18 @@ async fn answer_server(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal
 async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
     match call.kind {
         Lookup::KIND => {
-            let Lookup { volume, .. } = call.parse()?;
-            shared.read_size(&call, volume, ops::lookup, |reply| reply.attr.inode).await
+            let request: Lookup = call.parse()?;
+            shared.read_size(request.volume, &request, ops::lookup, |reply| reply.attr.inode).await
         }
         GetAttr::KIND => {
-            let GetAttr { volume, .. } = call.parse()?;
-            shared.read_size(&call, volume, ops::getattr, |reply| reply.attr.inode).await
+            let request: GetAttr = call.parse()?;
+            shared.read_size(request.volume, &request, ops::getattr, |reply| reply.attr.inode).await
         }
-        ReadLink::KIND => shared.read(&call, ops::readlink).await,
+        ReadLink::KIND => shared.read(&call.parse()?, ops::readlink).await,
         ReadDir::KIND => {
-            let ReadDir { volume, .. } = call.parse()?;
-            shared.wait_for_sizes(volume).await;
-            shared.read(&call, ops::readdir).await
+            let request: ReadDir = call.parse()?;
+            shared.wait_for_sizes(request.volume).await;
+            shared.read(&request, ops::readdir).await
         }
         StatFs::KIND => {
             let space = shared.statfs(&call.parse()?);
@@ -95,9 +95,9 @@ async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
         Mkdir::KIND => shared.change(&call, ops::mkdir).await,
         Symlink::KIND => shared.change(&call, ops::symlink).await,
         Link::KIND => {
-            let Link { volume, inode, .. } = call.parse()?;
-            shared.wait_for_size((volume, inode)).await?;
-            shared.change(&call, ops::link).await
+            let request: Link = call.parse()?;
+            shared.wait_for_size((request.volume, request.inode)).await?;
+            reply(shared.change_once(request, ops::link).await)
         }
         Unlink::KIND => shared.change(&call, ops::unlink).await,
         Rmdir::KIND => shared.change(&call, ops::rmdir).await,
@@ -152,25 +152,23 @@ fn reply<R: Record>(result: Result<R, Refusal>) -> Result<Answer, Refusal> {
 impl Shared {
     async fn read<R: Request>(
         &self,
-        call: &Call,
+        request: &R,
         f: fn(&Txn<'_>, &R) -> Result<R::Reply, Refusal>,
     ) -> Result<Answer, Refusal> {
-        let request = call.parse::<R>()?;
-        let seen = self.state.borrow().read_with_record(|txn| f(txn, &request));
+        let seen = self.state.borrow().read_with_record(|txn| f(txn, request));
         reply(self.when_durable(seen).await)
     }
 
     /// As [`Shared::read`], once the size of the file in the answer is known.
     async fn read_size<R: Request>(
         &self,
-        call: &Call,
         volume: VolumeId,
+        request: &R,
         f: fn(&Txn<'_>, &R) -> Result<R::Reply, Refusal>,
         inode: fn(&R::Reply) -> InodeId,
     ) -> Result<Answer, Refusal> {
-        let request = call.parse::<R>()?;
         loop {
-            let seen = self.state.borrow().read_with_record(|txn| f(txn, &request));
+            let seen = self.state.borrow().read_with_record(|txn| f(txn, request));
             let place = seen.0.as_ref().ok().map(|reply| (volume, inode(reply)));
             match place.filter(|place| self.state.borrow().volatile.noting.is_unknown(*place)) {
                 Some(place) => self.wait_for_size(place).await?,

@@ -13,8 +13,8 @@ use crate::server::Server;
 
 /// How long a request waits for accepted writes before the sender must ask again, in microseconds.
 const WAIT_US: u64 = 500_000;
-/// An answer has no further group's notes after so many.
-const NOTES_PAGE: usize = 8192;
+/// Most times that an answer looks for a client in a group: bounds its turn and its length.
+const NOTES_LOOKS: usize = 16 << 10;
 
 impl Server {
     /// Refuses if the client is lost.
@@ -61,10 +61,9 @@ impl Server {
         if asked.groups.len() > GROUPS_MAX as usize || asked.clients.len() > MOUNTS_MAX {
             return Err(Refusal::Malformed);
         }
-        asked.clients.iter().try_for_each(|client| match self.check_fence(*client) {
-            Ok(()) => Err(Refusal::Invalid),
-            Err(_) => Ok(()),
-        })?;
+        if asked.clients.iter().any(|client| self.check_fence(*client).is_ok()) {
+            return Err(Refusal::Invalid);
+        }
         if self.primary.borrow().has_accepted_of(|client| asked.clients.binary_search(&client).is_ok()) {
             return Err(Refusal::Busy);
         }
@@ -73,7 +72,7 @@ impl Server {
             self.check_primary(*id, *epoch)?;
             notes.extend(self.primary.borrow().notes_of(*id, *epoch, &asked.clients));
             groups += 1;
-            if notes.len() >= NOTES_PAGE {
+            if groups as usize * asked.clients.len() >= NOTES_LOOKS {
                 break;
             }
         }
