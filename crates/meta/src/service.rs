@@ -83,6 +83,8 @@ pub(crate) struct Shared {
     /// Set when the service ends in order.
     ended: Cell<Option<Ended>>,
     memory_budget: u64,
+    /// When it began to serve.
+    began: u64,
     /// Whether the status has pid and memory: in a simulation they would make runs differ.
     accountable: bool,
     /// Up to which record changes are durable.
@@ -209,6 +211,7 @@ impl Service {
             alone,
             ended: Cell::new(None),
             memory_budget: options.memory_budget,
+            began: world.now(),
             accountable,
             watermark: committer::DurableWatermark::at(state.store.chosen()),
             state: RefCell::new(state),

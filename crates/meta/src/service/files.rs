@@ -100,14 +100,15 @@ impl Shared {
         }
     }
 
-    /// Waits for the sizes of all files of a volume, and not for long: a listing shows what is stored rather than nothing.
+    /// Waits for the sizes of all files of a volume, while the service has just begun. After that a listing shows what is stored
+    /// rather than nothing.
     pub(super) async fn wait_for_sizes(&self, volume: VolumeId) {
         let is_known =
             |shared: &Shared| (!shared.state.borrow().volatile.noting.is_any_unknown(volume)).then_some(());
-        if is_known(self).is_some() {
-            return;
+        let left = (self.began + NOTES_WAIT_US).saturating_sub(self.world.now());
+        if left > 0 && is_known(self).is_none() {
+            self.world.timeout(left, self.wait_until(is_known)).await;
         }
-        self.world.timeout(NOTES_WAIT_US, self.wait_until(is_known)).await;
     }
 
     /// Opens a file.

@@ -62,7 +62,12 @@ fn the_bricks_are_asked_before_a_lost_clients_file_is_opened() {
             assert_eq!(other.ask(&request).await, Err(Refusal::NotServing));
             let (caller, volume, now) = (other.caller(), other.volume, other.world.wall());
             let listing = ReadDir { volume, inode: ROOT, cookie: 0, count: 10 };
+            let asked = other.world.now();
             assert_eq!(other.ask(&listing).await.map(|listed| listed.entries.len()), Ok(3));
+            assert!(
+                other.world.now() - asked < HEARTBEAT_US,
+                "one file that is not known holds up no listing for ever"
+            );
             let mode = SetAttr {
                 caller,
                 volume,
