@@ -259,6 +259,7 @@ pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<Volume
         tiers: Vec::new(),
         placement: None,
         near_writer: false,
+        shard: None,
     };
     match remote.meta_or_refusal(&create)? {
         Ok(reply) => Ok(reply.volume),

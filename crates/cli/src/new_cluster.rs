@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use types::ClusterId;
 use types::wire::Key;
+use types::{ClusterId, ShardId};
 use world::World;
 
 use crate::problem::problem;
@@ -23,6 +23,26 @@ pub(crate) fn new_identity(world: &World) -> (ClusterId, Key) {
 
 /// Makes the metadata store of a new cluster in `dir`.
 pub(crate) fn create_store(dir: &Path, cluster: ClusterId) -> anyhow::Result<()> {
+    let (engine, path) = new_store(dir)?;
+    meta::create_cluster(&engine, cluster).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes the metadata store of one more shard in `dir`. `number` gives its cluster and number, `first` the metadata servers of the
+/// first shard.
+pub(crate) fn create_shard_store(
+    dir: &Path,
+    first: &str,
+    number: impl FnOnce() -> anyhow::Result<(ClusterId, ShardId)>,
+) -> anyhow::Result<(ClusterId, ShardId)> {
+    let (engine, path) = new_store(dir)?;
+    let (cluster, shard) = number()?;
+    meta::create_shard(&engine, cluster, shard, first)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok((cluster, shard))
+}
+
+/// An engine without a cluster in `dir`, and its path.
+fn new_store(dir: &Path) -> anyhow::Result<(meta::Engine, PathBuf)> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let path = store_path(dir);
     let engine = meta::Engine::open_redb(&path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -34,8 +54,7 @@ pub(crate) fn create_store(dir: &Path, cluster: ClusterId) -> anyhow::Result<()>
             format!("another --dir, or `shoal meta --dir {}` to serve that cluster", dir.display()),
         ));
     }
-    meta::create_cluster(&engine, cluster).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(())
+    Ok((engine, path))
 }
 
 /// The metadata store in `dir`.

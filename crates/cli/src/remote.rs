@@ -1,5 +1,6 @@
 //! Requests to the servers of a cluster, from a command that waits for the answers.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
@@ -11,10 +12,12 @@ use clap::Args;
 use futures_util::future::join_all;
 use types::limits::{CALL_TIMEOUT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::brick::{BrickReport, BrickStatus};
-use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, ClusterReport, ClusterStatus, MapFetch};
+use types::messages::cluster::{
+    BrickInfo, BrickState, ClusterMap, ClusterReport, ClusterStatus, MapFetch, ShardInfo,
+};
 use types::messages::session::Role;
 use types::wire::{Key, Request};
-use types::{BrickId, Buf, ClusterId, Epoch, Refusal};
+use types::{BrickId, Buf, ClusterId, Epoch, MapVersion, Refusal, ShardId};
 use world::{CallError, Identity, Peers, World};
 
 use crate::home::{Home, default_dir, read_key};
@@ -24,8 +27,8 @@ use crate::size::Size;
 /// The cluster that a command uses.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ConnectionArgs {
-    /// Address of the metadata service, HOST:PORT, or of all its servers with commas between them; without it, the embedded
-    /// cluster in --dir
+    /// Address of the metadata service, HOST:PORT, or of all its servers (of the first shard) with commas between them; without it,
+    /// the embedded cluster in --dir
     #[arg(long, value_name = "ADDR", env = "SHOAL_META", global = true)]
     pub(crate) meta: Option<String>,
     /// File with the cluster's key (see `shoal cluster init`)
@@ -65,6 +68,29 @@ impl Target {
     pub(crate) fn embedded(home: &Home) -> anyhow::Result<Target> {
         let key_file = home.key_path();
         Ok(Target { meta: home.meta_address(), key: read_key(&key_file)?, key_file: Some(key_file) })
+    }
+
+    /// The same cluster, by the metadata servers of one of its shards.
+    ///
+    /// # Errors
+    /// There is no such shard, or none of its servers has led yet.
+    pub(crate) fn of_shard(self, shard: Option<u8>) -> anyhow::Result<Target> {
+        let Some(shard) = shard else { return Ok(self) };
+        let map = Remote::new(&self)?.status_of_shard()?.map;
+        if shard == ShardId::FIRST.0 {
+            return Ok(self);
+        }
+        match map.shards.into_iter().find(|info| info.id.0 == shard) {
+            Some(ShardInfo { servers, .. }) if !servers.is_empty() => Ok(Target { meta: servers, ..self }),
+            Some(_) => Err(problem(
+                format!("no metadata server of shard {shard} has led yet"),
+                "start `shoal meta` with the directory that `shoal cluster init --shard-of` has made",
+            )),
+            None => Err(problem(
+                format!("the cluster has no shard {shard}"),
+                "`shoal meta list` shows the shards; --meta with the servers of the first one",
+            )),
+        }
     }
 
     /// The arguments with which a daemon finds this cluster.
@@ -129,11 +155,16 @@ const BRICK_US: u64 = 1_000_000;
 /// Bricks that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
 
+/// How long the metadata servers of another shard may take to answer, in microseconds.
+const SHARD_US: u64 = 2_000_000;
+
 /// Connections to a cluster's servers.
 pub(crate) struct Remote {
     world: World,
     peers: Peers,
     meta: String,
+    /// It was said that a shard does not answer.
+    told: Cell<bool>,
 }
 
 /// The state of the cluster at one moment.
@@ -175,7 +206,7 @@ impl Remote {
         let identity =
             Identity { cluster: ClusterId::default(), key: target.key.clone(), role, name: String::new() };
         let peers = Peers::new(world.clone(), identity);
-        Ok(Remote { world, peers, meta: target.meta.clone() })
+        Ok(Remote { world, peers, meta: target.meta.clone(), told: Cell::new(false) })
     }
 
     /// Asks the metadata service. Of several servers none may lead for some seconds: waits for one.
@@ -220,12 +251,55 @@ impl Remote {
         self.peers.cluster()
     }
 
-    /// The metadata service's report about the cluster, and the map.
+    /// The metadata service's report about the cluster, and the map, with the volumes and mounts of all shards that answer. Says
+    /// once which do not.
     pub(crate) fn status(&self) -> anyhow::Result<ClusterSnapshot> {
+        let mut status = self.status_of_shard()?;
+        for shard in status.map.shards.clone() {
+            if shard.servers.is_empty() {
+                continue;
+            }
+            match self.world.block_on(self.other_shard(&shard.servers)) {
+                Ok((report, map)) => {
+                    status.map.volumes.extend(map.volumes);
+                    status.report.mounts.extend(report.mounts);
+                    status.report.purges += report.purges;
+                    status.report.recovery = status.report.recovery.or(report.recovery);
+                }
+                Err(error) => {
+                    if !self.told.replace(true) {
+                        let ShardInfo { id, servers } = shard;
+                        eprintln!("shoal: without the volumes of shard {}, {servers}: {error}", id.0);
+                    }
+                }
+            }
+        }
+        Ok(status)
+    }
+
+    /// The report and the map of the shard whose servers were given, without other shards.
+    pub(crate) fn status_of_shard(&self) -> anyhow::Result<ClusterSnapshot> {
         let report = self.meta_or_explain(&ClusterStatus {})?;
         let mut map = ClusterMap::empty(self.cluster());
         self.follow(&mut map).map_err(|error| explain(error, &self.meta))?;
         Ok(ClusterSnapshot { map, report })
+    }
+
+    async fn other_shard(&self, servers: &str) -> Result<(ClusterReport, ClusterMap), CallError> {
+        let asked =
+            self.peers.call_within(SHARD_US, servers, Epoch::default(), &ClusterStatus {}, Buf::empty());
+        let report = asked.await?.0;
+        let mut fetch = MapFetch::new(MapVersion(0), None);
+        loop {
+            let call =
+                self.peers.call_within(SHARD_US, servers, Epoch::default(), fetch.request(), Buf::empty());
+            if fetch.answered(call.await?.0) {
+                break;
+            }
+        }
+        let mut map = ClusterMap::empty(self.cluster());
+        fetch.apply(&mut map);
+        Ok((report, map))
     }
 
     /// Brings a map up to date.

@@ -138,6 +138,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             tiers: Vec::new(),
             placement: None,
             near_writer: false,
+            shard: None,
         })
         .await;
         let joined = ask

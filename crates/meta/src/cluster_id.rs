@@ -1,9 +1,9 @@
 //! The id of the cluster in an engine: written once, before everything else.
 
-use types::{ClusterId, MapVersion};
+use types::{ClusterId, InodeId, MapVersion, ShardId};
 
 use crate::kv::Engine;
-use crate::records::{VERSION, from_value, to_value};
+use crate::records::{OwnShard, VERSION, from_value, to_value};
 use crate::{MetaError, keys};
 
 /// Makes an empty cluster in an engine.
@@ -16,6 +16,42 @@ pub fn create_cluster(engine: &Engine, cluster: ClusterId) -> Result<(), MetaErr
     }
     let pairs = [(keys::cluster(), to_value(&cluster)), (keys::map_version(), to_value(&MapVersion(1)))];
     Ok(engine.commit(pairs.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))))?)
+}
+
+/// Makes an empty store of one more shard of a cluster in an engine. `first`: the metadata servers of the first shard.
+///
+/// # Errors
+/// [`MetaError::Exists`] if there is a cluster.
+pub fn create_shard(
+    engine: &Engine,
+    cluster: ClusterId,
+    shard: ShardId,
+    first: &str,
+) -> Result<(), MetaError> {
+    if cluster_of(engine)?.is_some() {
+        return Err(MetaError::Exists);
+    }
+    let own = OwnShard { shard, first: first.to_owned() };
+    // The root of every volume has the same number.
+    let last_id = shard.numbers().start + InodeId::ROOT.0;
+    let pairs = [
+        (keys::cluster(), to_value(&cluster)),
+        (keys::map_version(), to_value(&MapVersion(1))),
+        (keys::own_shard(), to_value(&own)),
+        (keys::id_counter(), to_value(&last_id)),
+        (keys::volume_counter(), to_value(&shard.volumes().start)),
+    ];
+    Ok(engine.commit(pairs.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))))?)
+}
+
+/// The shard that an engine holds.
+///
+/// # Errors
+/// As [`cluster_of`].
+pub fn shard_of(engine: &Engine) -> Result<ShardId, MetaError> {
+    cluster_of(engine)?;
+    let own = engine.reader()?.get(&keys::own_shard(), from_value::<OwnShard>)?;
+    Ok(own.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or_default().shard)
 }
 
 /// The cluster that an engine holds, if any.

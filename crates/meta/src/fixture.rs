@@ -51,6 +51,7 @@ pub(crate) fn volume_create(name: &str, code: &str) -> VolumeCreate {
         tiers: Vec::new(),
         placement: None,
         near_writer: false,
+        shard: None,
     }
 }
 

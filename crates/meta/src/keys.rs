@@ -30,10 +30,12 @@
 //! | `1a` volume:4 | bool | new files begin near their writers; absent if they do not |
 //! | `1b` | u64 | the time of the last restoration, in seconds since 1970; absent if there was none |
 //! | `1c` volume:4 inode:8 | client | it may leave the file's sizes with the bricks ([`crate::noting`]) |
+//! | `1d` shard:1 | [`ShardRecord`](crate::records::ShardRecord) | another shard; only the first shard has these |
+//! | `1e` | [`OwnShard`](crate::records::OwnShard) | the shard that this store is of; absent in the first |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
-use types::{BrickId, ClientId, InodeId, ObjectId, VolumeId};
+use types::{BrickId, ClientId, InodeId, ObjectId, ShardId, VolumeId};
 
 use crate::volume_inode::VolumeInode;
 
@@ -69,6 +71,8 @@ enum Kind {
     NearWriter = 0x1a,
     Restored = 0x1b,
     Noting = 0x1c,
+    Shard = 0x1d,
+    OwnShard = 0x1e,
 }
 
 /// What becomes of a key when a store is restored.
@@ -90,7 +94,7 @@ pub(crate) enum Restore {
 impl Restore {
     /// `None` for a key that this build does not know.
     pub(crate) fn of(key: &[u8]) -> Option<Restore> {
-        const KEPT: [Kind; 12] = [
+        const KEPT: [Kind; 14] = [
             Kind::BrickClass,
             Kind::Topology,
             Kind::Entry,
@@ -103,6 +107,8 @@ impl Restore {
             Kind::AllChanged,
             Kind::Placement,
             Kind::NearWriter,
+            Kind::Shard,
+            Kind::OwnShard,
         ];
         const FORGOTTEN: [Kind; 8] = [
             Kind::Client,
@@ -263,6 +269,16 @@ pub(crate) fn topology() -> Vec<u8> {
     Key::new(Kind::Topology, 0).0
 }
 
+/// Another shard, in the store of the first one.
+pub(crate) fn shard(shard: ShardId) -> Vec<u8> {
+    Key::new(Kind::Shard, 1).bytes(&[shard.0])
+}
+
+/// Which shard the store is of, unless it is the first.
+pub(crate) fn own_shard() -> Vec<u8> {
+    Key::new(Kind::OwnShard, 0).0
+}
+
 pub(crate) fn placement(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::Placement, 4).u32(volume.0).0
 }
@@ -296,6 +312,10 @@ pub(crate) mod all {
 
     pub(crate) fn volumes() -> Vec<u8> {
         Key::new(Kind::Volume, 0).0
+    }
+
+    pub(crate) fn shards() -> Vec<u8> {
+        Key::new(Kind::Shard, 0).0
     }
 
     pub(crate) fn tunings() -> Vec<u8> {

@@ -57,14 +57,17 @@ mod volatile;
 mod volume_inode;
 mod volumes;
 
-pub use cluster_id::{cluster_of, create_cluster};
+pub use cluster_id::{cluster_of, create_cluster, create_shard, shard_of};
 pub use error::MetaError;
 pub use kv::Engine;
 pub use replicas::{Server, ServerOptions};
 pub use service::{Ended, MetaOptions, Service};
 
-/// Ids are counted one by one, and stay below this: a larger one is damage. (An object's number must be below 2^60.)
-const IDS_END: u64 = 1 << 59;
+/// The ids of a volume's inodes and objects are counted one by one, and stay below this: a larger one is damage.
+fn ids_end(volume: types::VolumeId) -> u64 {
+    volume.shard().numbers().end
+}
+
 /// So are cookies.
 const COOKIES_END: u64 = 1 << 62;
 

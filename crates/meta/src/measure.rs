@@ -217,6 +217,7 @@ fn make_volume(state: &mut State) -> Result<(), Fault> {
         tiers: Vec::new(),
         placement: None,
         near_writer: false,
+        shard: None,
     };
     state.volume_create(&make, 1)?;
     Ok(())

@@ -3,7 +3,7 @@
 use types::messages::cluster::{BrickClass, BrickState, GroupConfig, TierInfo};
 use types::messages::names::{Attr, FileKind, Owner};
 use types::wire::{Codec, from_bytes};
-use types::{Geometry, Incarnation, InodeId, NodeId, ObjectId, Refusal, VolumeId};
+use types::{Geometry, Incarnation, InodeId, NodeId, ObjectId, Refusal, ShardId, VolumeId};
 
 /// The version of every value. A build does not use a store with another version under the cluster's key.
 pub(crate) const VERSION: u8 = 2;
@@ -103,6 +103,21 @@ types::records! {
         class: Option<BrickClass>,
         /// The further ones.
         tiers: Vec<TierInfo>,
+    }
+    /// Another shard of the cluster.
+    part ShardRecord {
+        /// Its metadata servers, with commas between them; empty until one has led.
+        servers: String,
+        /// It is not part of the cluster any more.
+        removed: bool,
+    }
+    /// The shard that a store is of.
+    #[derive(Default)]
+    part OwnShard {
+        /// Its number.
+        shard: ShardId,
+        /// The metadata servers of the first shard, with commas between them.
+        first: String,
     }
     /// A volume.
     part VolumeRecord {

@@ -11,14 +11,16 @@
 //! | slots | Out, until bricks have said which are live (`cluster/recovery.rs`) |
 //! | metadata servers, the term, the journal's number | forgotten: the new server is alone |
 
+use std::ops::Range;
+
 use types::messages::cluster::{BrickState, SlotState};
 use types::messages::replica::MetaMember;
-use types::{BrickId, ClusterId, Epoch, MapVersion};
+use types::{BrickId, ClientId, ClusterId, Epoch, MapVersion, ShardId, VolumeId};
 
 use crate::cluster::{FLOOR_STEP, NO_LIFE};
 use crate::kv::{Engine, KeyValue, Writes};
 use crate::records::{BrickRecord, VERSION, VolumeRecord, from_value, to_value};
-use crate::{IDS_END, MetaError, keys};
+use crate::{MetaError, keys};
 
 /// Steps of counters: more than was given out since the backup, by any account. By the clock they are larger still, so that two
 /// restorations of one backup give out different numbers: as long as fewer than these are given out in a second.
@@ -26,6 +28,7 @@ const STEP: u64 = 1 << 40;
 const OF_A_SECOND: u64 = 1 << 20;
 const VOLUMES_STEP: u32 = 1 << 16;
 const VOLUMES_OF_A_SECOND: u64 = 4;
+const SECONDS_OF_A_VOLUME: u64 = 8;
 /// The year 2020, in seconds since 1970: there are fewer ids of volumes.
 const VOLUMES_SINCE: u64 = 1_577_836_800;
 
@@ -108,7 +111,7 @@ impl Restoring {
     fn raised(&self, old: u64) -> u64 {
         let by_clock = self.now.saturating_mul(OF_A_SECOND);
         // A clock that is centuries ahead would leave no ids.
-        let by_clock = if by_clock < IDS_END / 2 { by_clock } else { 0 };
+        let by_clock = if by_clock < ShardId::FIRST.numbers().end / 2 { by_clock } else { 0 };
         old.saturating_add(STEP).max(by_clock)
     }
 
@@ -130,13 +133,24 @@ impl Restoring {
                 Some(to_value(&MapVersion(self.raised(version))))
             }
             keys::Restore::Ids => {
-                let ids = self.raised(read(&value)?);
-                (ids < IDS_END).then(|| to_value(&ids)).ok_or(MetaError::Damaged).map(Some)?
+                let old: u64 = read(&value)?;
+                let Range { start, end } = ClientId(old).shard().numbers();
+                let ids = start + self.raised(old - start);
+                (ids < end).then(|| to_value(&ids)).ok_or(MetaError::Damaged).map(Some)?
             }
             keys::Restore::Volumes => {
-                let old = read::<u32>(&value)?.checked_add(VOLUMES_STEP).ok_or(MetaError::Damaged)?;
-                let by_clock = self.now.saturating_sub(VOLUMES_SINCE).saturating_mul(VOLUMES_OF_A_SECOND);
-                Some(to_value(&old.max(u32::try_from(by_clock).unwrap_or(0))))
+                let old: u32 = read(&value)?;
+                let shard = VolumeId(old).shard();
+                let Range { start, end } = shard.volumes();
+                let since = self.now.saturating_sub(VOLUMES_SINCE);
+                let by_clock = match shard {
+                    ShardId::FIRST => since.saturating_mul(VOLUMES_OF_A_SECOND),
+                    // There are fewer ids.
+                    _ => since / SECONDS_OF_A_VOLUME,
+                };
+                let raised = (old - start).saturating_add(VOLUMES_STEP);
+                let raised = start.saturating_add(raised.max(u32::try_from(by_clock).unwrap_or(0)));
+                (raised < end).then(|| to_value(&raised)).ok_or(MetaError::Damaged).map(Some)?
             }
             keys::Restore::Brick => {
                 let record = BrickRecord { state: BrickState::Out, incarnation: NO_LIFE, ..read(&value)? };
@@ -232,7 +246,7 @@ mod tests {
             let ids = |store: &Store| store.get(&keys::id_counter(), from_value::<u64>).expect("there").0;
             let (old, new) = (ids(&fixture.state.store), ids(&store));
             let (old, new) = (old.expect("a number").expect("whole"), new.expect("a number").expect("whole"));
-            assert!(new >= old + STEP && new < IDS_END);
+            assert!(new >= old + STEP && ShardId::FIRST.numbers().contains(&new));
             // The same backup once more, a second later.
             let again = Engine::memory();
             let mut restoring = Restoring::begin(&again, 1_800_000_001).expect("new");

@@ -12,6 +12,7 @@
 //! | `notes.rs` | bricks tell what lost clients have noted about sizes |
 //! | `purger.rs` | removes the bytes of objects that nobody can reach |
 //! | `recoverer.rs` | a restored cluster asks its bricks what became of the groups |
+//! | `shards.rs` | other shards of the cluster: which volume is where |
 //! | `scans.rs` | the whole store, for a check of the names, and the repair of what it finds |
 //!
 //! There is one thread, and no borrow of the state lasts over an await. While a record is being written to the journal,
@@ -29,6 +30,7 @@ mod purger;
 mod recoverer;
 mod requests;
 mod scans;
+mod shards;
 #[cfg(test)]
 mod storm;
 #[cfg(test)]
@@ -37,7 +39,7 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use futures_util::future::{join5, select};
+use futures_util::future::{join, join5, select};
 use types::messages::replica::MetaMember;
 use types::{ClusterId, Refusal};
 use world::{Handler, Identity, Listener, Notify, Peers, World, serve};
@@ -80,6 +82,10 @@ pub(crate) struct Shared {
     leading: Option<Rc<Leading>>,
     /// Where others would reach this server, while it is alone; `None` where it cannot have any.
     pub(crate) alone: Option<String>,
+    /// Where this server is reached.
+    advertise: String,
+    /// Volumes are made and deleted one at a time.
+    volumes_change: futures_util::lock::Mutex<()>,
     /// Set when the service ends in order.
     ended: Cell<Option<Ended>>,
     memory_budget: u64,
@@ -197,6 +203,7 @@ impl Service {
         alone: Option<String>,
         leading: Option<Rc<Leading>>,
     ) -> Service {
+        let advertise = options.advertise.clone();
         let options = options.service;
         let accountable = !state.store.engine().is_memory();
         let lost = Cluster::lost_bricks(&state.store).unwrap_or_default();
@@ -209,6 +216,8 @@ impl Service {
             world: world.clone(),
             leading,
             alone,
+            advertise,
+            volumes_change: futures_util::lock::Mutex::new(()),
             ended: Cell::new(None),
             memory_budget: options.memory_budget,
             began: world.now(),
@@ -252,7 +261,10 @@ impl Service {
                 world.named("purger", purger::run(Rc::clone(&shared))),
                 world.named("fencer", fencer::run(Rc::clone(&shared))),
                 world.named("notes", notes::run(Rc::clone(&shared))),
-                world.named("scans", shared.forget_scans()),
+                join(
+                    world.named("scans", shared.forget_scans()),
+                    world.named("shards", shards::run(Rc::clone(&shared))),
+                ),
             ),
         );
         if shared.leading.is_some() {

@@ -19,6 +19,9 @@ impl State {
         }
         let last = self.store.get(&keys::volume_counter(), from_value::<u32>);
         let last = last.map_err(|_| Refusal::MetaFailed)?.0.transpose()?.unwrap_or(0);
+        if !self.cluster.shard().volumes().contains(&(last + 1)) {
+            return Err(Refusal::TooMany);
+        }
         let disk = request.block.map(|_| self.next_id()).transpose()?;
         let (volume, writes) = self.cluster.create_volume(request, VolumeId(last + 1), disk, wall)?;
         self.commit_or_fail(writes)?;

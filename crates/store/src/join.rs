@@ -33,7 +33,7 @@ use types::code_probe::{CodeProbe, hit};
 use types::messages::brick::{BrickStatus, Decide, Fill, NewEpoch, Prepare, UnitList, UnitPage, UnitState};
 use types::messages::cluster::{BrickState, ClusterMap, GroupAdmit};
 use types::wire::Request;
-use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, StripeKey};
+use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, ShardId, StripeKey};
 use world::CallError;
 
 use crate::ops::stripe::Stripe;
@@ -107,12 +107,12 @@ impl Server {
         while !self.journal.has_failed() {
             let ended = self.join_ended.wait();
             let now = self.world.now();
-            let map = self.map.borrow().clone();
             let candidates = self.primary.borrow().joinable(|id, slot, brick| {
-                is_up(&map, brick) && self.backoffs.borrow().get(&(id, slot)).is_none_or(|p| p.until <= now)
+                is_up(&self.map_of(id.volume), brick)
+                    && self.backoffs.borrow().get(&(id, slot)).is_none_or(|p| p.until <= now)
             });
             for (id, epoch, slot) in candidates {
-                if self.primary.borrow().joins() >= JOINS_MAX || self.check_lease().is_err() {
+                if self.primary.borrow().joins() >= JOINS_MAX || self.check_lease(id.volume).is_err() {
                     break;
                 }
                 let attempt = self.primary.borrow_mut().begin_join(id, epoch, slot, now);
@@ -166,9 +166,9 @@ impl Server {
         join.drain().await
     }
 
-    /// Ends the attempts whose bricks are not Up in a new map.
-    pub(crate) fn end_joins_of_lost(&self, map: &ClusterMap) {
-        self.primary.borrow_mut().end_joins(|brick| !is_up(map, brick));
+    /// Ends the attempts whose bricks are not Up in a new map of a shard.
+    pub(crate) fn end_joins_of_lost(&self, shard: ShardId, map: &ClusterMap) {
+        self.primary.borrow_mut().end_joins(|id, brick| id.volume.shard() == shard && !is_up(map, brick));
     }
 
     /// Waits for a call that may take long. Meanwhile it probes the connection from time to time. If the connection
@@ -252,7 +252,7 @@ impl Join<'_> {
         match select(pin!(call), pin!(over)).await {
             Either::Left((Ok((answer, _)), _)) => Ok(answer),
             Either::Left((Err(CallError::Refused(Refusal::StaleEpoch)), _)) => {
-                self.server.map_wanted.notify();
+                self.server.want_map(self.attempt.id.volume);
                 Err(Failure::Over)
             }
             Either::Left((Err(CallError::Refused(refusal)), _)) => Err(Failure::Brick(Some(refusal))),
@@ -269,7 +269,7 @@ impl Join<'_> {
             let primary = server.primary.borrow();
             primary.in_epoch(id, epoch).ok_or(Failure::Over)?.config.clone()
         };
-        let new = NewEpoch { group: id, config, map: server.map.borrow().version };
+        let new = NewEpoch { group: id, config, map: server.map_of(id.volume).version };
         let tail = self.ask(STEP_US, &new, Buf::empty()).await?;
         let decided_state = server.primary.borrow().decided_state(&self.attempt);
         let (upto, windows) = decided_state.ok_or(Failure::Over)?;
@@ -667,13 +667,13 @@ impl Join<'_> {
         let admit = GroupAdmit { group: id, epoch, brick: server.options.brick, slot: slot as u8 };
         // Whether an answer was lost: then a request could still be on its way and take effect later.
         let mut unsure = false;
-        let meta = &server.options.meta;
+        let meta = &server.meta_of(id.volume);
         while server.primary.borrow().in_epoch(id, epoch).is_some() {
             let progress = server.progress.wait();
             match server.peers.call_within(ADMIT_US, meta, Epoch(0), &admit, Buf::empty()).await {
-                Ok(_) => server.map_wanted.notify(),
+                Ok(_) => server.want_map(id.volume),
                 Err(CallError::Refused(Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::NotServing)) => {
-                    server.map_wanted.notify();
+                    server.want_map(id.volume);
                 }
                 Err(CallError::Refused(refusal)) if !unsure => return Err(Failure::Brick(Some(refusal))),
                 Err(CallError::Refused(_)) => {
@@ -689,7 +689,7 @@ impl Join<'_> {
             }
             server.world.timeout(RETRY_US * 5, progress).await;
         }
-        let map = server.map.borrow().clone();
+        let map = server.map_of(id.volume);
         let admitted = map.group(id).is_some_and(|(_, config)| config.live() & 1 << slot != 0);
         if !admitted {
             return Err(Failure::Over);

@@ -33,6 +33,7 @@ mod record;
 mod recover;
 mod served;
 mod server;
+mod shard;
 mod shared_sync;
 mod slot;
 mod space;

@@ -1,9 +1,11 @@
-//! A brick as a member of the cluster: it joins, renews its lease, follows the map.
+//! A brick as a member of the cluster: it joins each shard, renews its leases, follows the maps.
 
 use std::rc::Rc;
 
 use types::limits::{HEARTBEAT_US, LEASE_US};
-use types::messages::cluster::{BrickHeartbeat, BrickJoin, BrickJoined, HeartbeatReply, MapFetch};
+use types::messages::cluster::{
+    BrickHeartbeat, BrickJoin, BrickJoined, ClusterMap, HeartbeatReply, MapFetch,
+};
 use types::{Buf, Epoch, MapVersion, Refusal};
 use world::CallError;
 
@@ -11,6 +13,7 @@ use crate::error::BrickError;
 use crate::journal::Priority;
 use crate::record::Undrop;
 use crate::server::Server;
+use crate::shard::Shard;
 
 /// Pause before the metadata service is asked again, in microseconds.
 const RETRY_US: u64 = 200_000;
@@ -18,11 +21,12 @@ const RETRY_US: u64 = 200_000;
 const JOIN_US: u64 = 60_000_000;
 
 impl Server {
-    /// Joins the cluster. Waits for a metadata service that is not there yet.
+    /// Joins the first shard. Waits for a metadata service that is not there yet.
     pub(crate) async fn join(self: Rc<Server>) -> Result<(), BrickError> {
+        let first = self.shards.first().clone();
         let deadline = self.world.now() + JOIN_US;
         loop {
-            match self.try_join().await {
+            match self.try_join(&first).await {
                 Ok(()) => return Ok(()),
                 Err(CallError::Refused(refusal)) if refusal != Refusal::NotServing => {
                     return Err(BrickError::Refused(refusal));
@@ -40,7 +44,7 @@ impl Server {
         }
     }
 
-    async fn try_join(self: &Rc<Server>) -> Result<(), CallError> {
+    async fn try_join(self: &Rc<Server>, shard: &Shard) -> Result<(), CallError> {
         let sent = self.world.now();
         let join = BrickJoin {
             brick: self.options.brick,
@@ -53,19 +57,23 @@ impl Server {
             class: self.options.class,
         };
         let (reply, _): (BrickJoined, Buf) =
-            self.peers.call(&self.options.meta, Epoch(0), &join, Buf::empty()).await?;
+            self.peers.call(&shard.meta.borrow().clone(), Epoch(0), &join, Buf::empty()).await?;
+        if reply.fences.shard() != shard.id {
+            tracing::error!(shard = %shard.id, other = %reply.fences.shard(), "the metadata servers are another shard's");
+            return Err(CallError::BadReply);
+        }
         self.learn_fences(&reply.fences);
-        self.learn_restored(reply.restored).await;
+        self.learn_restored(shard, reply.restored).await;
         // The brick needs the map to know what it may serve. The lease begins with the join nevertheless.
-        self.fetch_map(reply.map).await?;
-        self.lease_until.set(sent + LEASE_US);
+        self.fetch_map(shard, reply.map).await?;
+        shard.lease_until.set(sent + LEASE_US);
         Ok(())
     }
 
     /// The metadata service was restored from a backup: files may have objects again that were removed since. A write to one of
     /// them would be taken for one that nobody will miss. Clients from before are fenced.
-    async fn learn_restored(&self, restored: u64) {
-        if self.restored.replace(restored) == restored {
+    async fn learn_restored(&self, shard: &Shard, restored: u64) {
+        if shard.restored.replace(restored) == restored {
             return;
         }
         // A purge that the service of before has begun may drop more.
@@ -77,52 +85,22 @@ impl Server {
         }
     }
 
-    /// Renews the lease until the disk fails.
+    /// Renews the lease of the first shard until the disk fails.
     pub(crate) async fn beat_for_ever(self: Rc<Server>) -> Result<(), BrickError> {
+        let first = self.shards.first().clone();
         let mut pause = HEARTBEAT_US;
         loop {
-            let wanted = self.map_wanted.wait();
-            let early = self.world.timeout(pause, wanted).await.is_some();
-            pause = HEARTBEAT_US;
+            let early = self.pause_before_beat(&first, pause).await;
             if self.journal.has_failed() {
                 return Err(BrickError::Disk(std::io::Error::other(
                     "the disk failed: the brick counts as lost",
                 )));
             }
-            let sent = self.world.now();
-            let beat = BrickHeartbeat {
-                brick: self.options.brick,
-                incarnation: self.incarnation,
-                free: self.free_bytes(),
+            pause = match self.beat(&first).await {
+                Ok(pause) => pause,
+                Err(refusal) => return Err(BrickError::Refused(refusal)),
             };
-            match self
-                .peers
-                .call_within(LEASE_US / 2, &self.options.meta, Epoch(0), &beat, Buf::empty())
-                .await
-            {
-                Ok((HeartbeatReply { map }, _)) => {
-                    // The lease counts from the sending of the heartbeat, never from the answer.
-                    self.lease_until.set(sent + LEASE_US);
-                    if let Err(error) = self.fetch_map(map).await {
-                        tracing::debug!(%error, "no map");
-                    }
-                }
-                Err(CallError::Refused(Refusal::Unknown)) => {
-                    if let Err(CallError::Refused(refusal)) = self.try_join().await
-                        && refusal != Refusal::NotServing
-                    {
-                        return Err(BrickError::Refused(refusal));
-                    }
-                }
-                Err(CallError::Refused(refusal)) if refusal != Refusal::NotServing => {
-                    return Err(BrickError::Refused(refusal));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the lease was not renewed");
-                    // The lease is short: there is no time to wait for a whole heartbeat interval.
-                    pause = RETRY_US;
-                }
-            }
+            self.follow_shards();
             if early {
                 // Requests for the map come in bursts; one fetch serves them all.
                 self.world.sleep(RETRY_US / 10).await;
@@ -130,23 +108,111 @@ impl Server {
         }
     }
 
+    /// Joins the shards that are new in the first one's map.
+    pub(crate) fn follow_shards(self: &Rc<Server>) {
+        let listed = self.shards.first().map.borrow().clone();
+        for shard in self.shards.follow(&listed.shards) {
+            self.world.spawn("beat", self.clone().beat_shard(shard));
+        }
+    }
+
+    /// Joins another shard, and renews its lease until the disk fails or the shard is gone. Whatever that shard says, the brick
+    /// goes on with the others.
+    async fn beat_shard(self: Rc<Server>, shard: Rc<Shard>) {
+        let mut refused = None;
+        while !self.journal.has_failed() && !shard.is_gone.get() {
+            let pause = match self.beat(&shard).await {
+                Ok(pause) => {
+                    refused = None;
+                    pause
+                }
+                Err(refusal) => {
+                    if refused.replace(refusal) != Some(refusal) {
+                        tracing::error!(shard = %shard.id, %refusal, "a shard does not take this brick");
+                    }
+                    HEARTBEAT_US
+                }
+            };
+            if self.pause_before_beat(&shard, pause).await {
+                self.world.sleep(RETRY_US / 10).await;
+            }
+        }
+        if shard.is_gone.get() {
+            // Nobody may ask for its volumes any more.
+            let nothing = ClusterMap::empty(self.superblock.cluster);
+            shard.lease_until.set(0);
+            self.follow_map(shard.id, &nothing);
+        }
+    }
+
+    /// Waits for the next heartbeat, or until somebody wants the map: then it returns true.
+    async fn pause_before_beat(&self, shard: &Shard, pause: u64) -> bool {
+        self.world.timeout(pause, shard.map_wanted.wait()).await.is_some()
+    }
+
+    /// Renews a lease once, or joins if the shard does not know this run of the brick. Returns the pause before the next time, in
+    /// microseconds.
+    async fn beat(self: &Rc<Server>, shard: &Shard) -> Result<u64, Refusal> {
+        // Before its first lease, the brick must have the fences.
+        if shard.lease_until.get() == 0 {
+            return self.join_again(shard).await;
+        }
+        let sent = self.world.now();
+        let beat = BrickHeartbeat {
+            brick: self.options.brick,
+            incarnation: self.incarnation,
+            free: self.free_bytes(),
+        };
+        let meta = shard.meta.borrow().clone();
+        match self.peers.call_within(LEASE_US / 2, &meta, Epoch(0), &beat, Buf::empty()).await {
+            Ok((HeartbeatReply { map }, _)) => {
+                // The lease counts from the sending of the heartbeat, never from the answer.
+                shard.lease_until.set(sent + LEASE_US);
+                if let Err(error) = self.fetch_map(shard, map).await {
+                    tracing::debug!(%error, "no map");
+                }
+                Ok(HEARTBEAT_US)
+            }
+            Err(CallError::Refused(Refusal::Unknown)) => self.join_again(shard).await,
+            Err(CallError::Refused(refusal)) if refusal != Refusal::NotServing => Err(refusal),
+            Err(error) => {
+                tracing::warn!(shard = %shard.id, %error, "the lease was not renewed");
+                // The lease is short: there is no time to wait for a whole heartbeat interval.
+                Ok(RETRY_US)
+            }
+        }
+    }
+
+    /// Joins a shard. Returns the pause before the next heartbeat, or the next attempt, in microseconds.
+    async fn join_again(self: &Rc<Server>, shard: &Shard) -> Result<u64, Refusal> {
+        match self.try_join(shard).await {
+            Ok(()) => Ok(HEARTBEAT_US),
+            Err(CallError::Refused(refusal)) if refusal != Refusal::NotServing => Err(refusal),
+            Err(error) => {
+                tracing::debug!(shard = %shard.id, %error, "not joined");
+                Ok(RETRY_US)
+            }
+        }
+    }
+
     /// Fetches the changes of the map, if there are any.
-    async fn fetch_map(self: &Rc<Server>, newest: MapVersion) -> Result<(), CallError> {
-        let have = self.map.borrow().version;
+    async fn fetch_map(self: &Rc<Server>, shard: &Shard, newest: MapVersion) -> Result<(), CallError> {
+        let have = shard.map.borrow().version;
         if newest <= have {
             return Ok(());
         }
         let mut fetch = MapFetch::new(have, None);
+        let meta = shard.meta.borrow().clone();
         loop {
-            let call = self.peers.call(&self.options.meta, Epoch(0), fetch.request(), Buf::empty());
+            let call = self.peers.call(&meta, Epoch(0), fetch.request(), Buf::empty());
             if fetch.answered(call.await?.0) {
                 break;
             }
         }
-        if fetch.is_newer_than(self.map.borrow().version) {
-            fetch.apply(Rc::make_mut(&mut self.map.borrow_mut()));
-            let map = self.map.borrow().clone();
-            self.follow_map(&map);
+        if fetch.is_newer_than(shard.map.borrow().version) {
+            fetch.apply(Rc::make_mut(&mut shard.map.borrow_mut()));
+            let map = shard.map.borrow().clone();
+            self.follow_map(shard.id, &map);
         }
         Ok(())
     }

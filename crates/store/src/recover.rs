@@ -9,7 +9,6 @@ use cache::CacheFile;
 use types::checksum::crc;
 use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
-use types::messages::cluster::ClusterMap;
 use types::wire::{Record, from_bytes};
 use types::{BrickId, Buf, ClusterId, Incarnation, StripeKey};
 use world::direct::DirectOptions;
@@ -25,6 +24,7 @@ use crate::record::{
     Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn, Undrop, older,
 };
 use crate::server::{Brick, BrickOptions, Counters, Server};
+use crate::shard::Shards;
 use crate::shared_sync::SharedSync;
 use crate::slot::{SlotCore, Stamp, expand};
 use crate::superblock::Superblock;
@@ -108,7 +108,7 @@ impl Brick {
         let address = options.advertise.clone().unwrap_or_else(|| listener.address());
         let server = Rc::new(Server {
             peers: Peers::new(world.clone(), options.identity.clone()),
-            map: RefCell::new(Rc::new(ClusterMap::empty(superblock.cluster))),
+            shards: Shards::new(superblock.cluster, &options.meta),
             address,
             incarnation: Incarnation(world.random()),
             superblock,
@@ -120,13 +120,10 @@ impl Brick {
             table,
             slot: RefCell::new(slot),
             primary: RefCell::new(PrimaryCore::default()),
-            lease_until: Cell::new(0),
             coders: RefCell::new(BTreeMap::new()),
             lanes: Lanes::default(),
             accepted: Cell::new(0),
             urgent: RefCell::new(BTreeMap::new()),
-            restored: Cell::new(0),
-            fences: RefCell::new(types::messages::cluster::Fences::none()),
             pressure: RefCell::new(BTreeMap::new()),
             progress: Notify::new(),
             join_ended: Notify::new(),
@@ -144,7 +141,6 @@ impl Brick {
             purging: async_lock::Mutex::new(()),
             listing: async_lock::Mutex::new(()),
             backoffs: Default::default(),
-            map_wanted: Notify::new(),
             world,
             options,
         });

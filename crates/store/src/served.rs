@@ -85,7 +85,7 @@ impl Server {
 
     /// What a request of `us` microseconds has waited for.
     fn served(&self, trace: &Trace, us: u64) -> Served {
-        let map = self.map.borrow().clone();
+        let map = self.shards.first().map.borrow().clone();
         let brick =
             |address: &str| map.bricks.iter().find(|info| info.address == address).map(|info| info.id);
         let other = |span: &Span| match &span.kind {

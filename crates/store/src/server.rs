@@ -11,11 +11,12 @@ use pace::IoClass;
 use pace::device::PolicyName;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick as messages;
-use types::messages::cluster::{BrickClass, ClusterMap, Fences, Tier};
+use types::messages::cluster::{BrickClass, ClusterMap, Tier};
 use types::messages::recovery::RecoverGroups;
 use types::wire::Record;
 use types::{
     BrickId, Buf, ClientId, ClientSeq, Code, Epoch, GroupId, Incarnation, NodeId, Refusal, StripeKey,
+    VolumeId,
 };
 use world::direct::in_class;
 use world::{Answer, Call, Disk, Handler, Identity, Listener, Notify, Peers, World};
@@ -29,6 +30,7 @@ use crate::pressure::Pressure;
 use crate::primary::PrimaryCore;
 use crate::read_cache::ReadCache;
 use crate::served::SlowCommits;
+use crate::shard::Shards;
 use crate::shared_sync::SharedSync;
 use crate::slot::{SlotCore, Stamp};
 use crate::superblock::Superblock;
@@ -55,7 +57,7 @@ pub struct BrickOptions {
     pub listen: String,
     /// Where others reach it, if that differs from `listen`; several addresses are joined by [`RAIL`](types::RAIL).
     pub advertise: Option<String>,
-    /// Where the metadata service listens.
+    /// Where the metadata servers of the first shard listen.
     pub meta: String,
     /// Bytes of memory to stay within, with those of the cache.
     pub memory_budget: u64,
@@ -106,9 +108,7 @@ pub(crate) struct Server {
     pub(crate) slot: RefCell<SlotCore>,
     pub(crate) primary: RefCell<PrimaryCore>,
     pub(crate) peers: Peers,
-    pub(crate) map: RefCell<Rc<ClusterMap>>,
-    /// The end of the brick's lease, in microseconds of the world's clock.
-    pub(crate) lease_until: Cell<u64>,
+    pub(crate) shards: Shards,
     pub(crate) coders: RefCell<BTreeMap<Code, Coder>>,
     /// One operation at a time on a stripe; reads through the primary share a place.
     pub(crate) lanes: Lanes,
@@ -116,10 +116,6 @@ pub(crate) struct Server {
     pub(crate) accepted: Cell<usize>,
     /// Writes of a client up to this number must become stable now.
     pub(crate) urgent: RefCell<BTreeMap<ClientId, ClientSeq>>,
-    /// When the metadata service was restored last, as far as this brick knows; 0 if never.
-    pub(crate) restored: Cell<u64>,
-    /// Clients whose writes are refused.
-    pub(crate) fences: RefCell<Fences>,
     /// The last known pressure of other bricks.
     pub(crate) pressure: RefCell<BTreeMap<BrickId, Pressure>>,
     /// The network between the nodes, if it is known.
@@ -153,8 +149,6 @@ pub(crate) struct Server {
     pub(crate) listing: async_lock::Mutex<()>,
     /// Slots that could not be brought level, and when to try them again.
     pub(crate) backoffs: RefCell<BTreeMap<(GroupId, usize), Backoff>>,
-    /// Notified when the map should be fetched at once.
-    pub(crate) map_wanted: Notify,
 }
 
 /// A brick, recovered and listening.
@@ -186,6 +180,7 @@ impl Brick {
         let world = server.world.clone();
         world.spawn("journal sync", in_class(IoClass::Journal, server.clone().sync_journal()));
         server.clone().join().await?;
+        server.follow_shards();
         world.spawn("cache", server.clone().fill_cache());
         world.spawn("checkpoint", in_class(IoClass::Journal, server.clone().checkpoint_for_ever()));
         world.spawn("decisions", server.clone().tell_decisions());
@@ -292,9 +287,10 @@ impl Server {
         Stamp { lsn: appended.lsn, serial: appended.position.serial }
     }
 
-    /// Refuses unless the brick holds a lease.
-    pub(crate) fn check_lease(&self) -> Result<(), Refusal> {
-        if self.world.now() < self.lease_until.get() {
+    /// Refuses unless the brick holds a lease of the shard that has the volume.
+    pub(crate) fn check_lease(&self, volume: VolumeId) -> Result<(), Refusal> {
+        let until = self.shards.of_volume(volume).map_or(0, |shard| shard.lease_until.get());
+        if self.world.now() < until {
             return Ok(());
         }
         hit(CodeProbe::NoLease);
@@ -303,38 +299,57 @@ impl Server {
 
     /// Refuses unless this brick is the primary of the group and serves the epoch.
     pub(crate) fn check_primary(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
-        self.check_lease()?;
+        self.check_lease(id.volume)?;
+        let map = self.map_of(id.volume);
         let primary = self.primary.borrow();
         match primary.epoch(id) {
             _ if primary.serving(id, epoch).is_some() => Ok(()),
             Some(known) if known > epoch => Err(Refusal::StaleEpoch),
-            Some(_) => self.refuse_and_fetch_map(),
-            None if self.map.borrow().group(id).is_some_and(|(_, config)| config.epoch > epoch) => {
-                Err(Refusal::StaleEpoch)
-            }
-            None if self.map.borrow().group(id).is_some_and(|(_, config)| config.epoch == epoch) => {
+            Some(_) => self.refuse_and_fetch_map(id.volume),
+            None if map.group(id).is_some_and(|(_, config)| config.epoch > epoch) => Err(Refusal::StaleEpoch),
+            None if map.group(id).is_some_and(|(_, config)| config.epoch == epoch) => {
                 Err(Refusal::NotPrimary)
             }
-            None => self.refuse_and_fetch_map(),
+            None => self.refuse_and_fetch_map(id.volume),
         }
     }
 
+    /// The map of the shard that has a volume; an empty one if the brick does not know that shard.
+    pub(crate) fn map_of(&self, volume: VolumeId) -> Rc<ClusterMap> {
+        match self.shards.of_volume(volume) {
+            Some(shard) => shard.map.borrow().clone(),
+            None => Rc::new(ClusterMap::empty(self.superblock.cluster)),
+        }
+    }
+
+    /// Has the map of the shard that has a volume fetched at once.
+    pub(crate) fn want_map(&self, volume: VolumeId) {
+        // The first shard may know of others that this brick does not know yet.
+        let shard = self.shards.of_volume(volume).unwrap_or_else(|| self.shards.first().clone());
+        shard.map_wanted.notify();
+    }
+
+    /// The metadata servers of the shard that has a volume.
+    pub(crate) fn meta_of(&self, volume: VolumeId) -> String {
+        self.shards.of_volume(volume).map(|shard| shard.meta.borrow().clone()).unwrap_or_default()
+    }
+
     /// The sender knows a newer map than this brick: fetch it.
-    pub(crate) fn refuse_and_fetch_map(&self) -> Result<(), Refusal> {
-        self.map_wanted.notify();
+    pub(crate) fn refuse_and_fetch_map(&self, volume: VolumeId) -> Result<(), Refusal> {
+        self.want_map(volume);
         Err(Refusal::NotServing)
     }
 
     /// The tier of a group.
     pub(crate) fn tier(&self, id: GroupId) -> Result<Tier, Refusal> {
-        let map = self.map.borrow();
+        let map = self.map_of(id.volume);
         // A newer map that is on its way may have it.
         map.volume(id.volume).and_then(|volume| volume.tier_of_group(id.index)).ok_or(Refusal::NotServing)
     }
 
-    /// Where a brick's server listens.
+    /// Where a brick's server listens. A brick that starts joins the first shard before the others.
     pub(crate) fn address_of(&self, brick: BrickId) -> Option<String> {
-        self.map.borrow().brick(brick).map(|info| info.address.clone())
+        self.shards.first().map.borrow().brick(brick).map(|info| info.address.clone())
     }
 
     /// The coder of a code.

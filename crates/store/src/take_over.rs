@@ -16,7 +16,7 @@ use types::code_probe::{CodeProbe, hit};
 use types::messages::Done;
 use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, QueryDecisions};
 use types::messages::cluster::{ClusterMap, GroupConfig};
-use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq};
+use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq, ShardId};
 use world::CallError;
 
 use crate::primary::Settlement;
@@ -33,8 +33,8 @@ const TELL_US: u64 = 10_000;
 const REMIND_US: u64 = 1_000_000;
 
 impl Server {
-    /// Finds the groups to take over or to leave in a new map.
-    pub(crate) fn follow_map(self: &Rc<Server>, map: &ClusterMap) {
+    /// Finds the groups to take over or to leave in a new map of a shard.
+    pub(crate) fn follow_map(self: &Rc<Server>, shard: ShardId, map: &ClusterMap) {
         for volume in &map.volumes {
             for (index, config) in volume.groups.iter().enumerate() {
                 let code = volume.code_of(index as u32);
@@ -57,10 +57,11 @@ impl Server {
         // The groups of removed volumes are gone too.
         let gone: Vec<GroupId> = {
             let primary = self.primary.borrow();
-            primary.served().map(|(id, _)| id).filter(|id| map.group(*id).is_none()).collect()
+            let of_shard = primary.served().map(|(id, _)| id).filter(|id| id.volume.shard() == shard);
+            of_shard.filter(|id| map.group(*id).is_none()).collect()
         };
         gone.into_iter().for_each(|id| self.primary.borrow_mut().end(id));
-        self.end_joins_of_lost(map);
+        self.end_joins_of_lost(shard, map);
         self.progress.notify();
     }
 
@@ -95,7 +96,7 @@ impl Server {
     ) -> Option<Settlement> {
         let epoch = config.epoch;
         while self.primary.borrow().in_epoch(id, epoch).is_some() {
-            let new = NewEpoch { group: id, config: config.clone(), map: self.map.borrow().version };
+            let new = NewEpoch { group: id, config: config.clone(), map: self.map_of(id.volume).version };
             let answer = if brick == self.options.brick {
                 self.new_epoch(new).await.map_err(CallError::Refused)
             } else {
@@ -144,7 +145,7 @@ impl Server {
     async fn pause(&self, id: GroupId, error: CallError) {
         tracing::debug!(group = %id, %error, "a take-over step is tried again");
         if error == CallError::Refused(Refusal::StaleEpoch) {
-            self.map_wanted.notify();
+            self.want_map(id.volume);
         }
         self.world.sleep(RETRY_US).await;
     }
@@ -198,9 +199,9 @@ impl Server {
         &self,
         groups: impl Iterator<Item = (GroupId, Epoch)>,
     ) -> BTreeMap<BrickId, Vec<(GroupId, Epoch)>> {
-        let map = self.map.borrow();
         let mut by_primary: BTreeMap<BrickId, Vec<(GroupId, Epoch)>> = BTreeMap::new();
         for (id, epoch) in groups {
+            let map = self.map_of(id.volume);
             let Some((volume, config)) = map.group(id).filter(|(_, config)| config.epoch == epoch) else {
                 continue;
             };

@@ -1,8 +1,9 @@
 //! Ids as newtypes, so that they cannot be confused. No id is ever reused.
 
 use std::fmt;
+use std::ops::Range;
 
-use crate::limits::TIERS_MAX;
+use crate::limits::{SHARDS_MAX, TIERS_MAX};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
@@ -38,6 +39,8 @@ id!(/// The number that a client gives to each of its writes; each write lies in
     ClientSeq(u64), "w");
 id!(/// The version of a group's configuration.
     Epoch(u32), "e");
+id!(/// Some of the volumes of a cluster, with metadata servers of their own. The first shard is 0.
+    ShardId(u8), "s");
 id!(/// The version of the cluster map.
     MapVersion(u64), "m");
 id!(/// One run of a process: changes at every start.
@@ -51,6 +54,57 @@ impl Epoch {
 impl InodeId {
     /// The root directory of every volume's tree.
     pub const ROOT: InodeId = InodeId(1);
+}
+
+/// Bits of an id of an inode, object or client below its shard.
+const NUMBER_SHIFT: u32 = 56;
+/// Bits of a volume's id below its shard.
+const VOLUME_SHIFT: u32 = 28;
+/// Set in the ids of all volumes that are not in the first shard.
+const VOLUME_SHARDED: u32 = 1 << 31;
+
+/// The metadata servers of a shard give out ids that no other shard gives out: so an id tells its shard.
+impl ShardId {
+    /// The first shard. It knows the others; a cluster that nobody has divided has no other.
+    pub const FIRST: ShardId = ShardId(0);
+
+    /// Ids of inodes, objects and clients that the shard may give out. In the first shard they count from 1.
+    pub fn numbers(self) -> Range<u64> {
+        let first = u64::from(self.0) << NUMBER_SHIFT;
+        first..first + (1 << NUMBER_SHIFT)
+    }
+
+    /// Ids of volumes that the shard may give out.
+    pub fn volumes(self) -> Range<u32> {
+        match self {
+            ShardId::FIRST => 0..VOLUME_SHARDED,
+            ShardId(shard) => {
+                let first = VOLUME_SHARDED | u32::from(shard) << VOLUME_SHIFT;
+                first..first + ((1 << VOLUME_SHIFT) - 1)
+            }
+        }
+    }
+
+    fn of_number(number: u64) -> ShardId {
+        ShardId((number >> NUMBER_SHIFT) as u8)
+    }
+}
+
+impl VolumeId {
+    /// The shard that has the volume.
+    pub fn shard(self) -> ShardId {
+        match self.0 & VOLUME_SHARDED {
+            0 => ShardId::FIRST,
+            _ => ShardId((self.0 >> VOLUME_SHIFT) as u8 & (SHARDS_MAX as u8 - 1)),
+        }
+    }
+}
+
+impl ClientId {
+    /// The shard that has given it out.
+    pub fn shard(self) -> ShardId {
+        ShardId::of_number(self.0)
+    }
 }
 
 /// The bytes of one file at one data generation. Truncation to zero makes a new one, and so does a move to another tier.
@@ -229,6 +283,24 @@ mod tests {
         assert!(Seq::new(Epoch(1), 900) < Seq::new(Epoch(2), 1));
         assert_eq!(Seq::new(Epoch(7), 9).epoch(), Epoch(7));
         assert_eq!(Seq::new(Epoch(7), 9001).to_string(), "e7.9001");
+    }
+
+    #[test]
+    fn ids_tell_their_shard_and_no_two_shards_give_out_the_same() {
+        let (mut numbers, mut volumes) = (0, 0);
+        for shard in (0..SHARDS_MAX as u8).map(ShardId) {
+            let (of_numbers, of_volumes) = (shard.numbers(), shard.volumes());
+            assert!(of_numbers.start >= numbers && of_volumes.start >= volumes);
+            (numbers, volumes) = (of_numbers.end, of_volumes.end);
+            for number in [of_numbers.start, of_numbers.start + 1, of_numbers.end - 1] {
+                assert_eq!(ClientId(number).shard(), shard);
+                // The upper bits are those of the tier.
+                ObjectId::in_tier(number, 3);
+            }
+            for volume in [of_volumes.start, of_volumes.start + 1, of_volumes.end - 1] {
+                assert_eq!(VolumeId(volume).shard(), shard);
+            }
+        }
     }
 
     #[test]

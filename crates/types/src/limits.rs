@@ -76,6 +76,8 @@ pub const RECOVER_MAX: usize = 1024;
 pub const GROUPS_MAX: u32 = 4096;
 /// Most tiers of a volume.
 pub const TIERS_MAX: usize = 4;
+/// Most shards of a cluster: their numbers have three bits of an id.
+pub const SHARDS_MAX: usize = 8;
 /// Most bricks of one cluster.
 pub const BRICKS_MAX: usize = 4096;
 /// Most bytes of the text of a cluster's topology.

@@ -6,6 +6,7 @@ mod check;
 mod held_objects;
 mod list;
 mod remove;
+mod remove_shard;
 mod restore;
 mod store_scan;
 
@@ -16,9 +17,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use meta::{Engine, MetaError, MetaOptions, Server, ServerOptions, kv::EngineError};
-use types::ClusterId;
 use types::messages::session::Role;
 use types::wire::Key;
+use types::{ClusterId, ShardId};
 use world::{Identity, LOCK_POLL_US, LOCK_WAIT_US, World};
 
 use crate::daemon::{self, DaemonArgs, LISTENING};
@@ -48,6 +49,7 @@ Examples:
   shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.2:7400 --join 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal meta list --meta 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --key-file /etc/shoal/key
   shoal meta remove 10.0.0.2:7400                           one less, for good
+  shoal cluster init --dir /var/lib/shoal-meta-1 --shard-of 10.0.0.1:7400   a shard: servers for a part of the volumes
   shoal meta check --meta 10.0.0.1:7400                     compares all names with each other, while they are in use
   shoal meta backup names.bak --meta 10.0.0.1:7400          copies all names, while they are in use
   shoal meta restore names.bak --dir /var/lib/shoal-new     makes a server of it, when all others are lost"
@@ -84,6 +86,7 @@ enum Action {
     Check(check::CheckArgs),
     List(list::ListArgs),
     Remove(remove::RemoveArgs),
+    RemoveShard(remove_shard::RemoveShardArgs),
     Restore(restore::RestoreArgs),
 }
 
@@ -93,6 +96,7 @@ pub(crate) fn run(args: &MetaArgs, output: &Output) -> anyhow::Result<()> {
         Some(Action::Check(check)) => check::run(check, output),
         Some(Action::List(list)) => list::run(list, output),
         Some(Action::Remove(remove)) => remove::run(remove, output),
+        Some(Action::RemoveShard(remove)) => remove_shard::run(remove, output),
         Some(Action::Restore(restore)) => restore::run(restore, output),
         None => serve(args),
     }
@@ -120,6 +124,10 @@ fn serve(args: &MetaArgs) -> anyhow::Result<()> {
     }
     let world = real_world()?;
     let engine = world.block_on(open_store(&world, &path, args.memory.0))?;
+    if args.join.is_none() && meta::shard_of(&engine).is_ok_and(|shard| shard != ShardId::FIRST) {
+        // The first shard tells everybody where this one is.
+        check_advertised(&advertise)?;
+    }
     let service = MetaOptions {
         listen: args.listen.clone(),
         identity: Identity { cluster: ClusterId::default(), key, role: Role::Meta, name: String::new() },

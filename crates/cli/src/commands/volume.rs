@@ -14,7 +14,7 @@ use types::messages::cluster::{
     BrickClass, BrickInfo, BrickState, ClusterMap, Tier, TierSpec, VolumeCreate, VolumeDelete, VolumeGrow,
     VolumeInfo, tiers_of,
 };
-use types::{Geometry, Refusal, limits};
+use types::{Geometry, Refusal, ShardId, limits};
 
 use crate::embedded::fitting_code;
 use crate::output::{Output, table};
@@ -122,6 +122,9 @@ struct CreateArgs {
     /// --whole-files all of the file is there, else its first 64 stripes
     #[arg(long, conflicts_with = "block")]
     near_writer: bool,
+    /// The shard that is to have its names; as a rule the one with the fewest volumes
+    #[arg(long, value_name = "N")]
+    shard: Option<u8>,
     #[command(flatten)]
     placement: PlacementArgs,
 }
@@ -167,6 +170,24 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
             let groups = if request.groups == 0 { "so many".to_owned() } else { request.groups.to_string() };
             let what = format!("the cluster's map has no room for {groups} more groups");
             return Err(problem(what, "fewer --groups, or delete volumes that are not needed"));
+        }
+        Err(Refusal::NotServing) => {
+            return Err(problem(
+                "the metadata servers of a shard do not answer: they may have a volume of this name",
+                "`shoal meta list` shows them; start them, or wait until one leads",
+            ));
+        }
+        Err(Refusal::Unknown) if args.shard.is_some() => {
+            return Err(problem(
+                "the cluster has no such shard, or none of its servers has led yet",
+                "`shoal meta list` shows the shards",
+            ));
+        }
+        Err(Refusal::Unsupported) => {
+            return Err(problem(
+                "--meta names the servers of another shard than the first",
+                "--meta with those of the first one: only they know all volumes",
+            ));
         }
         Err(refusal) => anyhow::bail!("cannot make the volume `{name}`: {refusal}"),
     };
@@ -230,7 +251,8 @@ fn requested(args: &CreateArgs) -> anyhow::Result<VolumeCreate> {
         args.cold.map(|cold| tier_spec(cold, args.unit, whole_files)).transpose()?.into_iter().collect();
     let same_node = args.placement.by_brick(args.same_node);
     let (placement, near_writer) = (None, args.near_writer);
-    Ok(VolumeCreate { name, geometry, groups, same_node, block, class, tiers, placement, near_writer })
+    let shard = args.shard.map(ShardId);
+    Ok(VolumeCreate { name, geometry, groups, same_node, block, class, tiers, placement, near_writer, shard })
 }
 
 /// A tier of this code with units of this size. With `whole_files` each file lies in one group.
@@ -383,6 +405,8 @@ fn list(remote: &Remote, output: &Output) -> anyhow::Result<()> {
     let document = || map.volumes.iter().map(document).collect::<Vec<Value>>().into();
     output.answer_by(document, || {
         let mut rows = vec![["volume", "type", "code", "unit", "groups", "disk"].map(str::to_owned).to_vec()];
+        let has_shards = !map.shards.is_empty();
+        rows[0].extend(has_shards.then(|| "shard".to_owned()));
         for volume in &map.volumes {
             let geometry = &volume.geometry;
             let unit = Size(geometry.unit() as u64).to_string();
@@ -394,6 +418,8 @@ fn list(remote: &Remote, output: &Output) -> anyhow::Result<()> {
                 volume.groups.len().to_string(),
                 volume.block.map_or("-".into(), |size| Size(size).to_string()),
             ]);
+            let shard = has_shards.then(|| volume.id.shard().0.to_string());
+            rows.last_mut().expect("just added").extend(shard);
         }
         table(&rows)
     });
@@ -495,6 +521,7 @@ pub(crate) fn document(volume: &VolumeInfo) -> Value {
     let whole_files = volume.geometry.has_whole_files();
     json!({
         "name": volume.name,
+        "shard": volume.id.shard().0,
         "type": volume_type::type_of(volume),
         "code": code.to_string(),
         "unit": volume.geometry.unit(),

@@ -135,9 +135,14 @@ impl Cluster {
     }
 
     pub(crate) fn start_meta_server(&self, node: &str) {
-        let world = self.sim.node(node);
-        let (engine, on, listen) = (self.engines.borrow()[node].clone(), world.clone(), format!("{node}:1"));
         let join = (node != META_NODES[0]).then(|| meta().to_owned());
+        self.start_server(node, self.engines.borrow()[node].clone(), join);
+    }
+
+    /// Starts a metadata server with this store.
+    pub(crate) fn start_server(&self, node: &str, engine: Engine, join: Option<String>) {
+        let world = self.sim.node(node);
+        let (on, listen) = (world.clone(), format!("{node}:1"));
         world.spawn("test", async move {
             let service = MetaOptions {
                 listen: listen.clone(),
@@ -252,6 +257,7 @@ pub(crate) async fn create_volume_of(
         tiers: tier.map(|geometry| TierSpec { geometry, class: None }).into_iter().collect(),
         placement: topology.map(|(_, spec)| *spec),
         near_writer: false,
+        shard: None,
     };
     if let Some((text, _)) = topology {
         set_topology(&peers, world, text).await;

@@ -23,6 +23,7 @@ mod relays;
 mod replacement;
 mod restored;
 mod scenario;
+mod shards;
 mod shared;
 mod slow_brick;
 mod storm;
@@ -68,6 +69,14 @@ fn one_storm_gives_one_trace() {
 #[test]
 fn a_slow_brick_costs_readers_little() {
     (1..=2).for_each(slow_brick::run);
+}
+
+/// Two volumes whose names are in two shards. `SHOAL_SHARDS_SEEDS=N` for other numbers of runs.
+#[test]
+fn two_shards_fail_apart() {
+    log_if_asked();
+    let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_SHARDS_SEEDS", 12));
+    (first..first + seeds).for_each(|seed| shards::run(seed, 6));
 }
 
 /// Clients work on the same names while metadata servers die: a million operations and 500 crashes. `SHOAL_NAMES_SEEDS=N` for

@@ -269,6 +269,7 @@ fn with_disk<F: Future>(seed: u64, story: impl FnOnce(Rc<Cluster>, World) -> F) 
             tiers: Vec::new(),
             placement: None,
             near_writer: false,
+            shard: None,
         };
         while peers.call(meta(), Epoch(0), &create, Buf::empty()).await.is_err() {
             vm.sleep(100_000).await;

@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex};
 use cache::{CacheFile, DiskCache, DiskCacheReport};
 use pace::Slow;
 use types::limits::{LEASE_US, PLACE_MAX};
-use types::messages::cluster::{ClientJoin, ClientLeave, ClusterMap, ClusterStatus, MapFetch, Mode};
+use types::messages::cluster::{
+    ClientJoin, ClientLeave, ClusterMap, ClusterStatus, MapFetch, Mode, ShardFind, ShardFound,
+};
 use types::messages::names::Attr;
 use types::tuning::{Key, TuningError, Value, check_file_changes};
 use types::{
@@ -45,6 +47,8 @@ use crate::unstable::Unstable;
 
 /// How long the metadata service may take to answer a new mount, in microseconds.
 const JOIN_US: u64 = 5_000_000;
+/// Pause before it is asked again which shard has the volume, in microseconds.
+const FIND_AGAIN_US: u64 = 200_000;
 
 /// The shared state of one mounted volume. Locks are held briefly and never across an await. Their order: table of
 /// files, file, flow, all others.
@@ -90,7 +94,9 @@ impl Mount {
         translators: Vec<MakeTranslator>,
     ) -> Result<Arc<Mount>, MountError> {
         let peers = Peers::new(world.clone(), options.identity.clone());
-        let (meta, volume) = (options.meta.clone(), options.volume.clone());
+        let volume = options.volume.clone();
+        options.meta = shard_of(world, &peers, &options.meta, &volume).await?;
+        let meta = options.meta.clone();
         let wrong = |error| MountError::of(error, &meta, &volume);
         // Its disk may be slow, so before the lease begins, which nobody renews yet.
         let for_volume = match options.disk_cache.clone() {
@@ -368,6 +374,25 @@ fn budgets(options: &MountOptions, view: &MapView) -> (u64, u64) {
     let stripe = stripes.max().unwrap_or(0) as u64;
     let unstable = options.unstable_budget.min(options.memory_budget / 4 * 3).max(4 * stripe);
     (unstable, options.memory_budget.saturating_sub(unstable))
+}
+
+/// The metadata servers of the shard that has the volume; `meta` are those that the mount was given. Waits for a shard that may have
+/// it and does not answer yet.
+async fn shard_of(world: &World, peers: &Peers, meta: &str, volume: &str) -> Result<String, MountError> {
+    let find = ShardFind { volume: volume.to_owned() };
+    let until = world.now() + JOIN_US;
+    loop {
+        let found = peers.call_within(JOIN_US, meta, Epoch::default(), &find, Buf::empty()).await;
+        match found.map(|(ShardFound { servers, .. }, _)| servers) {
+            Ok(None) => return Err(MountError::UnknownVolume(volume.to_owned())),
+            Ok(Some(here)) if here.is_empty() => return Ok(meta.to_owned()),
+            Ok(Some(servers)) => return Ok(servers),
+            Err(CallError::Refused(Refusal::NotServing)) if world.now() < until => {
+                world.sleep(FIND_AGAIN_US).await;
+            }
+            Err(error) => return Err(MountError::of(error, meta, volume)),
+        }
+    }
 }
 
 /// Fetches the current map, of one volume or of all.

@@ -90,7 +90,7 @@ async fn answer(known: Shared, world: World, call: Call) -> Result<Answer, Refus
         };
     }
     now!(MapGet => map_get, ClientJoin => join, RecallAck => recall_ack, ClientLeave => leave, Lookup => lookup,
-         GetAttr => getattr, UpdateSizes => grow, Zeroed => zeroed, Accessed => accessed);
+         GetAttr => getattr, UpdateSizes => grow, Zeroed => zeroed, Accessed => accessed, ShardFind => find);
     if call.kind == SetAttr::KIND {
         let delay = known.borrow().setattr_us;
         world.sleep(delay).await;
@@ -192,6 +192,11 @@ impl Known {
     fn map_get(&mut self, request: &MapGet) -> Result<MapReply, Refusal> {
         let newer = self.map.version > request.have;
         Ok(MapReply { update: newer.then(|| MapUpdate::whole(self.map.clone())) })
+    }
+
+    fn find(&mut self, request: &ShardFind) -> Result<ShardFound, Refusal> {
+        let servers = (request.volume == "v").then(String::new);
+        Ok(ShardFound { servers, volumes: 1 })
     }
 
     fn join(&mut self, request: &ClientJoin) -> Result<ClientJoined, Refusal> {

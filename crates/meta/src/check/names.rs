@@ -13,7 +13,7 @@ use super::volume::{About, removal, unchanged};
 use super::whole::{Checked, FAULTS_MAX, nothing};
 use crate::keys::{self, NameKey};
 use crate::records::{Entry, Listed, from_value, to_value};
-use crate::{COOKIES_END, IDS_END};
+use crate::{COOKIES_END, ids_end};
 
 /// A name that is to go.
 struct Bad {
@@ -91,14 +91,14 @@ impl<'a> Names<'a> {
         (self.count, self.bad) = (0, Vec::new());
         pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
             self.count += 1;
-            let (Some(NameKey::Entry((_, directory), name)), Ok(entry)) =
+            let (Some(NameKey::Entry((volume, directory), name)), Ok(entry)) =
                 (keys::name_key(key), from_value(value))
             else {
                 is_unreadable(key);
                 return true;
             };
             let Err(why) = count(inodes, directory, &name, &entry) else { return true };
-            let is_lost = directory.0 < IDS_END && inodes.find(directory).is_none();
+            let is_lost = directory.0 < ids_end(volume) && inodes.find(directory).is_none();
             if is_lost && lost.len() < FAULTS_MAX {
                 lost.insert(directory);
             } else if !self.is_full() {

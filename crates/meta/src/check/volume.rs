@@ -15,7 +15,7 @@ use super::names::Names;
 use super::pairs::{CheckError, Pairs, value_of};
 use super::whole::{Checked, EMPTY_MAX, FAULTS_MAX, nothing};
 use crate::records::{COOKIE_FIRST, Inode, from_value, to_value};
-use crate::{COOKIES_END, IDS_END, keys};
+use crate::{COOKIES_END, ids_end, keys};
 
 /// What has changed for so long has been there when the bricks were asked, if clocks do not differ more. In nanoseconds.
 const LATELY_NS: i64 = 60_000_000_000;
@@ -56,7 +56,7 @@ pub(super) fn check<P: Pairs>(
     let last_inode = inodes.rows.last().map_or(0, |row| row.inode.0);
     let objects =
         inodes.objects.iter().map(|(object, _)| *object).chain(about.held.into_iter().flatten().copied());
-    let numbers = objects.map(ObjectId::number).filter(|number| *number < IDS_END);
+    let numbers = objects.map(ObjectId::number).filter(|number| *number < ids_end(about.id));
     Ok(numbers.fold(last_inode.max(last_purge), u64::max))
 }
 
@@ -67,8 +67,8 @@ fn read_inodes<P: Pairs>(
 ) -> Result<Inodes, CheckError<P::Error>> {
     let (prefix, mut inodes) = (keys::all::inodes(about.id), Inodes::default());
     pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, value| {
-        let id = keys::volume_and_number(key).map(|(_, id)| id).filter(|id| *id < IDS_END);
-        let inode = from_value::<Inode>(value).ok().filter(|inode| inode.object.number() < IDS_END);
+        let id = keys::volume_and_number(key).map(|(_, id)| id).filter(|id| *id < ids_end(about.id));
+        let inode = from_value::<Inode>(value).ok().filter(|inode| inode.object.number() < ids_end(about.id));
         let (Some(id), inode) = (id, inode) else {
             checked.add(Some(about.name), Fault::Unreadable { key: key.to_vec() }, None);
             return true;
@@ -280,7 +280,7 @@ fn check_objects<P: Pairs>(
         if let Some(inode) = owner(object).filter(|_| purged.len() < FAULTS_MAX) {
             purged.push((inode, object, removal(key, value)));
         }
-        last = last.max(if object.number() < IDS_END { object.number() } else { 0 });
+        last = last.max(if object.number() < ids_end(about.id) { object.number() } else { 0 });
         true
     })?;
     for (inode, object, removal) in purged {

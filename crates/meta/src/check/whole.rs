@@ -9,7 +9,7 @@ use super::fault::{Fault, Found};
 use super::pairs::{CheckError, Pairs, value_of};
 use super::volume;
 use crate::records::{VolumeRecord, from_value};
-use crate::{IDS_END, keys};
+use crate::{ids_end, keys};
 
 /// Most files without bytes that are kept.
 pub(super) const EMPTY_MAX: usize = 1000;
@@ -130,7 +130,7 @@ fn last_id_of_deleted<P: Pairs>(pairs: &mut P, volume: VolumeId) -> Result<u64, 
     for prefix in [keys::all::inodes(volume), keys::all::purges_of(volume)] {
         pairs.range(&prefix, &keys::after_all(&prefix), &mut |key, _| {
             let number = keys::last_u64(key).map_or(0, |number| ObjectId(number).number());
-            last = last.max(if number < IDS_END { number } else { 0 });
+            last = last.max(if number < ids_end(volume) { number } else { 0 });
             true
         })?;
     }

@@ -19,6 +19,7 @@ pub(super) enum Changed {
     Volume(VolumeId),
     Group(GroupId),
     Topology,
+    Shards,
 }
 
 /// The last changes, by the version of the map in which they were first seen.

@@ -11,13 +11,13 @@ use types::messages::cluster::{
     BrickClass, BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo,
 };
 use types::wire::Codec;
-use types::{BrickId, Incarnation, MapVersion, VolumeId};
+use types::{BrickId, Incarnation, MapVersion, ShardId, VolumeId};
 
 use super::history::{Changed, History};
 use super::topology;
 use crate::cluster_id::cluster_of;
 use crate::kv::{Store, Writes};
-use crate::records::{BrickRecord, TiersRecord, VolumeRecord, from_value, to_value};
+use crate::records::{BrickRecord, OwnShard, TiersRecord, VolumeRecord, from_value, to_value};
 use crate::volatile::VolumeTable;
 use crate::{MetaError, keys};
 
@@ -46,10 +46,14 @@ pub(crate) struct Cluster {
     pub(crate) restored: u64,
     /// The map's topology, read; [`None`] if this program cannot read it.
     pub(super) topology: Option<Topology>,
+    /// The shard that this service serves.
+    pub(super) own: OwnShard,
+    /// The last number that was given to a shard.
+    pub(super) last_shard: ShardId,
 }
 
 /// Calls `load` with the id and the record of every key with a prefix.
-fn each<I, R: Codec>(
+pub(super) fn each<I, R: Codec>(
     store: &Store,
     prefix: &[u8],
     id_of: impl Fn(&[u8]) -> Option<I>,
@@ -80,7 +84,9 @@ impl Cluster {
         let (instances, deleted) = (BTreeMap::new(), BTreeMap::new());
         let restored = store.get(&keys::restored(), from_value::<u64>)?.0;
         let restored = restored.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or(0);
-        let mut arbiter = Cluster { map, instances, deleted, history, restored, topology };
+        let (own, last_shard) = (OwnShard::default(), ShardId::FIRST);
+        let mut arbiter = Cluster { map, instances, deleted, history, restored, topology, own, last_shard };
+        arbiter.load_shards(store)?;
         let of_volume = |key: &[u8]| keys::last_u32(key).map(VolumeId);
         let of_brick = |key: &[u8]| keys::last_u32(key).map(BrickId);
         each(store, &keys::all::bricks(), of_brick, |id, record| arbiter.load_brick(id, record, now))?;

@@ -42,6 +42,7 @@ impl Cluster {
                 whole: true,
                 bricks: self.map.bricks.clone(),
                 topology: Some(self.map.topology.clone()),
+                shards: Some(self.map.shards.clone()),
                 ..volumes
             })
         })
@@ -57,6 +58,7 @@ impl Cluster {
             groups: Vec::new(),
             gone: Vec::new(),
             topology: None,
+            shards: None,
             rest: None,
         }
     }
@@ -119,6 +121,7 @@ impl Cluster {
                     bytes += self.map.topology.len();
                     news.topology = Some(self.map.topology.clone());
                 }
+                Changed::Shards => news.shards = Some(self.map.shards.clone()),
                 Changed::Volume(_) | Changed::Group(_) => {}
             }
             if bytes > PART_BYTES {
@@ -228,6 +231,12 @@ mod tests {
             check(&fixture, "a new epoch");
             assert!(fixture.state.cluster.tune_volume(volume, "read-ahead=off").is_ok());
             check(&fixture, "new settings of a volume");
+            let (shard, _) = fixture.state.cluster.add_shard().expect("there is room");
+            check(&fixture, "a new shard");
+            assert!(fixture.state.cluster.shard_announced(shard, "c:1,d:1").is_ok());
+            check(&fixture, "its servers");
+            assert!(fixture.state.cluster.remove_shard(shard).is_ok());
+            check(&fixture, "a shard that is gone");
             assert!(fixture.state.cluster.delete_volume("more").is_ok());
             check(&fixture, "a volume that is gone");
         });

@@ -8,6 +8,7 @@
 //! | how the groups of a restored cluster go on | `recovery.rs` |
 //! | which volumes there are | `volumes.rs` |
 //! | which bricks a volume's groups are made of | `placement.rs` |
+//! | which other shards there are | `shards.rs` |
 //! | what the network between the nodes is | `topology.rs` |
 //! | the state that is loaded at the start, and the cluster map | `map.rs` |
 //! | which changes of the map a caller lacks | `map_updates.rs`, `history.rs` |
@@ -23,6 +24,7 @@ mod map_updates;
 mod placement;
 mod recovery;
 mod replace;
+mod shards;
 #[cfg(test)]
 mod tests;
 mod topology;

@@ -3,9 +3,9 @@
 use types::limits::NAME_MAX;
 use types::messages::names::{FileKind, Owner};
 use types::messages::replica::{Adopt, MetaPatch, MetaRepair, MetaRepaired, PurgeObject};
-use types::{InodeId, ObjectId, Refusal, VolumeId};
+use types::{ClientId, InodeId, ObjectId, Refusal, VolumeId};
 
-use crate::IDS_END;
+use crate::ids_end;
 use crate::keys::{self, NameKey};
 use crate::kv::Txn;
 use crate::records::{Entry, Inode, Listed, from_value};
@@ -21,7 +21,9 @@ const VALUE_MAX: usize = 16 << 10;
 
 /// Makes all of a repair, or nothing if a value is another one than the check has seen.
 pub(crate) fn repair(txn: &mut Txn<'_>, request: &MetaRepair) -> Result<MetaRepaired, Refusal> {
-    if request.patches.len() > PATCHES_MAX || request.ids_up_to >= IDS_END {
+    let last: u64 = txn.get(&keys::id_counter())?.unwrap_or(InodeId::ROOT.0);
+    let ids_end = ClientId(last).shard().numbers().end;
+    if request.patches.len() > PATCHES_MAX || request.ids_up_to >= ids_end {
         return Err(Refusal::Invalid);
     }
     let patched = request.patches.iter().filter_map(|patch| keys::volume_and_number(&patch.key));
@@ -65,7 +67,6 @@ pub(crate) fn repair(txn: &mut Txn<'_>, request: &MetaRepair) -> Result<MetaRepa
     if let Some(change) = &request.inodes {
         txn.count_inodes(change.volume, change.by)?;
     }
-    let last: u64 = txn.get(&keys::id_counter())?.unwrap_or(InodeId::ROOT.0);
     if request.ids_up_to > last {
         txn.put(keys::id_counter(), &request.ids_up_to);
     }
@@ -88,7 +89,7 @@ fn check_patch(patch: &MetaPatch) -> Result<(), Refusal> {
     let value = patch.value.as_deref();
     let is_readable = match (keys::name_key(&patch.key), value) {
         (None, _) => false,
-        (Some(NameKey::Inode((_, inode))), Some(_)) if inode.0 >= IDS_END => false,
+        (Some(NameKey::Inode((volume, inode))), Some(_)) if inode.0 >= ids_end(volume) => false,
         (Some(NameKey::Entry(_, name)), _) if name.len() > NAME_MAX => false,
         (_, Some(value)) if value.len() > VALUE_MAX => false,
         (_, None) => true,

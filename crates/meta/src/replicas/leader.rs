@@ -102,6 +102,11 @@ impl Leading {
         numbers.get(majority(&members) - 1).copied().unwrap_or(0)
     }
 
+    /// Addresses of the members.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.members.borrow().iter().map(|member| member.address.clone()).collect()
+    }
+
     /// Until when this server may answer.
     fn lease_until(&self) -> u64 {
         let now = self.world.now();

@@ -1,6 +1,5 @@
 //! Requests about bricks, the map, volumes, and the cluster's status.
 
-use types::Refusal;
 use types::messages::Done;
 use types::messages::cluster::{
     BrickHeartbeat, BrickJoin, BrickJoined, BrickReplace, BrickReplaced, ClusterReport, GroupAdmit,
@@ -8,6 +7,7 @@ use types::messages::cluster::{
     VolumeGrow, VolumeReply, VolumeTune,
 };
 use types::messages::names::{Space, StatFs};
+use types::{Refusal, ShardId};
 
 use super::Shared;
 use crate::kv::Writes;
@@ -104,6 +104,10 @@ impl Shared {
     }
 
     pub(super) fn topology_set(&self, request: &TopologySet) -> Result<Done, Refusal> {
+        // The other shards get it from the first.
+        if self.shard() != ShardId::FIRST {
+            return Err(Refusal::Unsupported);
+        }
         let set = self.state.borrow_mut().topology_set(request);
         self.news.notify();
         set.map(|()| Done {})

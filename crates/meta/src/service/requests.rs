@@ -126,18 +126,31 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         BrickHeartbeat::KIND => reply(shared.brick_beat(&call.parse()?)),
         GroupRenew::KIND => reply(shared.group_renew(&call.parse()?)),
         GroupAdmit::KIND => reply(shared.group_admit(&call.parse()?)),
-        BrickReplace::KIND => reply(shared.brick_replace(&call.parse()?)),
+        BrickReplace::KIND => reply(shared.replace_in_all_shards(&call.parse()?).await),
         ClientJoin::KIND => reply(shared.client_join(call.parse()?).await),
         ClientPoll::KIND => reply(shared.client_poll(call.parse()?).await),
         RecallAck::KIND => reply(shared.recall_ack(&call.parse()?)),
         Quiesced::KIND => reply(shared.has_stopped(call.parse()?).await),
         ClientLeave::KIND => reply(shared.client_leave(&call.parse()?).await),
-        VolumeCreate::KIND => reply(shared.volume_create(&call.parse()?)),
-        VolumeGrow::KIND => reply(shared.volume_grow(&call.parse()?)),
-        VolumeTune::KIND => reply(shared.volume_tune(&call.parse()?)),
-        VolumeAddTier::KIND => reply(shared.volume_add_tier(&call.parse()?)),
+        VolumeCreate::KIND => reply(shared.create_in_some_shard(call.parse()?).await),
+        VolumeGrow::KIND => {
+            let request: VolumeGrow = call.parse()?;
+            reply(shared.in_its_shard(&request.name, &request, Shared::volume_grow).await)
+        }
+        VolumeTune::KIND => {
+            let request: VolumeTune = call.parse()?;
+            reply(shared.in_its_shard(&request.name, &request, Shared::volume_tune).await)
+        }
+        VolumeAddTier::KIND => {
+            let request: VolumeAddTier = call.parse()?;
+            reply(shared.in_its_shard(&request.name, &request, Shared::volume_add_tier).await)
+        }
+        VolumeDelete::KIND => reply(shared.delete_in_its_shard(&call.parse()?).await),
         TopologySet::KIND => reply(shared.topology_set(&call.parse()?)),
-        VolumeDelete::KIND => reply(shared.volume_delete(&call.parse()?)),
+        ShardAdd::KIND => reply(shared.shard_add()),
+        ShardAnnounce::KIND => reply(shared.shard_announce(&call.parse()?)),
+        ShardFind::KIND => reply(shared.shard_find(&call.parse()?).await),
+        ShardRemove::KIND => reply(shared.shard_remove(&call.parse()?).await),
         ClusterStatus::KIND => reply(shared.cluster_status()),
         MetaScan::KIND => shared.scan(&call.parse()?).await,
         MetaRepair::KIND => reply(shared.repair(call.parse()?).await),

@@ -83,8 +83,8 @@ impl Server {
         self.journal.request_sync();
         self.journal.durable(lsn).await?;
         assert!(self.journal.durable_upto() >= lsn, "a power cut could undo the promise");
-        if self.map.borrow().version < new.map {
-            self.map_wanted.notify();
+        if self.map_of(new.group.volume).version < new.map {
+            self.want_map(new.group.volume);
         }
         if self.slot.borrow().promised(new.group) != epoch {
             return Err(Refusal::StaleEpoch);

@@ -7,7 +7,7 @@ use types::messages::Done;
 use types::messages::brick::Fence;
 use types::messages::cluster::Fences;
 use types::messages::notes::{Notes, NotesGet};
-use types::{ClientId, Refusal};
+use types::{ClientId, GroupId, Refusal};
 
 use crate::server::Server;
 
@@ -19,12 +19,27 @@ const NOTES_LOOKS: usize = 16 << 10;
 impl Server {
     /// Refuses if the client is lost.
     pub(crate) fn check_fence(&self, client: ClientId) -> Result<(), Refusal> {
-        if self.fences.borrow().is_fenced(client) { Err(Refusal::Fenced) } else { Ok(()) }
+        let shard = self.shards.get(client.shard());
+        if shard.is_some_and(|shard| shard.fences.borrow().is_fenced(client)) {
+            return Err(Refusal::Fenced);
+        }
+        Ok(())
+    }
+
+    /// Refuses if the client is lost, or if another shard has given it its id: then nobody would fence it here.
+    pub(crate) fn check_writer(&self, client: ClientId, group: GroupId) -> Result<(), Refusal> {
+        if client.shard() != group.volume.shard() {
+            return Err(Refusal::CrossVolume);
+        }
+        self.check_fence(client)
     }
 
     /// Learns which clients are lost. Their accepted writes go on.
     pub(crate) fn learn_fences(&self, fences: &Fences) {
-        self.fences.borrow_mut().merge(fences);
+        // A shard that this brick does not know grants it no lease, and tells the fences with the first one.
+        if let Some(shard) = self.shards.get(fences.shard()) {
+            shard.fences.borrow_mut().merge(fences);
+        }
         // Wakes those who wait until a write of such a client is stable: they need not wait any more.
         self.progress.notify();
     }
@@ -39,7 +54,8 @@ impl Server {
         let give_up = self.world.now() + WAIT_US;
         loop {
             let progress = self.progress.wait();
-            let fences = self.fences.borrow().clone();
+            let shard = self.shards.get(fence.fences.shard());
+            let fences = shard.map_or_else(|| fence.fences.clone(), |shard| shard.fences.borrow().clone());
             if !self.primary.borrow().has_accepted_of(|client| fences.is_fenced(client)) {
                 break;
             }

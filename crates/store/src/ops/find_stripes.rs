@@ -57,7 +57,7 @@ impl Server {
         if find.groups.len() > GROUPS_MAX as usize || find.groups.iter().any(|(id, _)| id.volume != volume) {
             return Err(Refusal::Malformed);
         }
-        let map = self.map.borrow();
+        let map = self.map_of(volume);
         let info = map.volume(volume).ok_or(Refusal::NotServing)?;
         Ok(Places {
             volume,
@@ -68,7 +68,7 @@ impl Server {
     }
 
     fn check_groups(&self, find: &FindStripes) -> Result<(), Refusal> {
-        self.check_lease()?;
+        find.groups.iter().try_for_each(|(id, _)| self.check_lease(id.volume))?;
         find.groups.iter().try_for_each(|(id, epoch)| match find.primary {
             true => self.check_primary(*id, *epoch),
             false => self.check_served(*id, *epoch),

@@ -35,8 +35,8 @@ pub(crate) struct UnitRead {
 impl Server {
     /// Answers a direct read by a client.
     pub(crate) async fn read_unit(&self, epoch: Epoch, read: ReadUnit) -> Result<(UnitBytes, Buf), Refusal> {
-        self.check_lease()?;
         let group = read.group;
+        self.check_lease(group.volume)?;
         self.check_live(group, epoch)?;
         self.busy_at.set(self.world.now());
         self.count_asked_read(read.len);
@@ -55,7 +55,7 @@ impl Server {
             )
             .await?;
         // The lease must still hold when the bytes leave; otherwise they could be old.
-        self.check_lease()?;
+        self.check_lease(group.volume)?;
         self.check_live(group, epoch)?;
         Ok(answer)
     }
@@ -64,14 +64,14 @@ impl Server {
     /// that map before its lease counts, while its promises may be older. And a slot that joins serves its primary in
     /// an epoch in which the slot is Out.
     fn check_live(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
-        let map = self.map.borrow().clone();
-        let Some((_, config)) = map.group(id) else { return self.refuse_and_fetch_map() };
+        let map = self.map_of(id.volume);
+        let Some((_, config)) = map.group(id) else { return self.refuse_and_fetch_map(id.volume) };
         let live = config.slot_of(self.options.brick).is_some_and(|slot| config.live() & 1 << slot != 0);
         match config.epoch.cmp(&epoch) {
             Ordering::Greater => Err(Refusal::StaleEpoch),
             Ordering::Equal if live => Ok(()),
             Ordering::Equal => Err(Refusal::StaleEpoch),
-            Ordering::Less => self.refuse_and_fetch_map(),
+            Ordering::Less => self.refuse_and_fetch_map(id.volume),
         }
     }
 
@@ -145,7 +145,7 @@ impl Server {
         } else if epoch < slot.promised(id) {
             Err(Refusal::StaleEpoch)
         } else {
-            self.map_wanted.notify();
+            self.want_map(id.volume);
             Err(Refusal::NotServing)
         }
     }

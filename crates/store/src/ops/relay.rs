@@ -27,8 +27,8 @@ const BEHIND_US: u64 = 4_000_000;
 impl Server {
     /// Stages this brick's unit, and sends on the others'.
     pub(crate) async fn relay(&self, epoch: Epoch, relay: Relay, payload: Buf) -> Result<Done, Refusal> {
-        self.check_lease()?;
-        self.check_fence(relay.client)?;
+        self.check_lease(relay.group.volume)?;
+        self.check_writer(relay.client, relay.group)?;
         let geometry = self.tier(relay.group)?.geometry;
         let subtree = Subtree::new(&relay, geometry, &payload)?;
         self.check_served(relay.group, epoch)?;
@@ -57,7 +57,7 @@ impl Server {
         epoch: Epoch,
         slots: impl Iterator<Item = u8>,
     ) -> Result<Vec<BrickId>, Refusal> {
-        let map = self.map.borrow();
+        let map = self.map_of(group.volume);
         let (_, config) = map.group(group).ok_or(Refusal::NotServing)?;
         if config.epoch != epoch {
             return Err(Refusal::StaleEpoch);

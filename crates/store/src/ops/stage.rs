@@ -15,8 +15,8 @@ const LOOK_US: u64 = 1_000_000;
 impl Server {
     /// Keeps a unit until its operation comes. Its checksums have been compared.
     pub(crate) async fn stage(&self, epoch: Epoch, stage: Stage, payload: Buf) -> Result<Done, Refusal> {
-        self.check_lease()?;
-        self.check_fence(stage.client)?;
+        self.check_lease(stage.group.volume)?;
+        self.check_writer(stage.client, stage.group)?;
         let geometry = self.tier(stage.group)?.geometry;
         let is_whole = payload.len() == geometry.unit() && stage.crcs.len() == geometry.unit_blocks();
         if !is_whole || usize::from(stage.slot) >= geometry.code().slots() {

@@ -130,13 +130,15 @@ impl Stripe<'_> {
     /// bytes count as sources, and need not be asked.
     fn terms(&self, wanted: usize) -> Option<(Option<SumTerm>, Vec<SumTerm>)> {
         let code = self.geometry.code();
-        let topology = self.server.network.of(&self.server.map.borrow())?;
+        let topology = self.server.network.of(&self.server.shards.first().map.borrow())?;
         let is_empty = |slot: usize| slot < code.k() && self.unit_len(slot) == 0;
         let others = (0..code.slots()).filter(|slot| *slot != wanted);
         let mut sources: Vec<usize> = others.clone().filter(|slot| is_empty(*slot)).take(code.k()).collect();
         let has_own = self.me != wanted && !is_empty(self.me) && sources.len() < code.k();
         sources.extend(has_own.then_some(self.me));
-        let node = |slot: usize| self.server.map.borrow().brick(self.brick(slot)).map(|brick| brick.node);
+        let node = |slot: usize| {
+            self.server.shards.first().map.borrow().brick(self.brick(slot)).map(|brick| brick.node)
+        };
         let can_be_asked = |slot: &usize| *slot != self.me && !is_empty(*slot) && self.is_live(*slot);
         let members = others.filter(can_be_asked).map(|slot| Some((slot, node(slot)?)));
         let members: Vec<_> = members.collect::<Option<_>>()?;

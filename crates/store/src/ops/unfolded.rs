@@ -62,11 +62,12 @@ impl Server {
     /// Groups in which this brick serves a data slot and another one leads, with their epochs and primaries.
     fn primaries_without_parity(&self) -> BTreeMap<GroupId, (Epoch, BrickId)> {
         let (me, mut primaries) = (self.options.brick, BTreeMap::new());
-        let (map, slot) = (self.map.borrow(), self.slot.borrow());
+        let slot = self.slot.borrow();
         if slot.overlay_bytes() == 0 {
             return primaries;
         }
-        for volume in &map.volumes {
+        let maps: Vec<_> = self.shards.all().iter().map(|shard| shard.map.borrow().clone()).collect();
+        for volume in maps.iter().flat_map(|map| &map.volumes) {
             for (index, config) in volume.groups.iter().enumerate() {
                 let code = volume.code_of(index as u32);
                 let id = GroupId { volume: volume.id, index: index as u32 };

@@ -148,7 +148,7 @@ impl Server {
         w: Write,
         payload: Buf,
     ) -> Result<Done, Refusal> {
-        self.check_fence(w.client)?;
+        self.check_writer(w.client, w.group)?;
         self.check_primary(w.group, epoch)?;
         self.busy_at.set(self.world.now());
         let geometry = self.tier(w.group)?.geometry;
@@ -173,7 +173,7 @@ impl Server {
             span(&self.world, Stage::Queue, self.world.sleep(RETRY_US / 4)).await;
         }
         // Everything may have changed during the wait for room.
-        self.check_fence(w.client)?;
+        self.check_writer(w.client, w.group)?;
         self.check_primary(w.group, epoch)?;
         self.check_enough_live(w.group, epoch)?;
         // A slot is about to be admitted: the write must wait for the next epoch.
@@ -479,7 +479,7 @@ impl Server {
                 // The object is being purged everywhere, so nobody will miss the operation.
                 Err(CallError::Refused(Refusal::ObjectRemoved)) => return Ok(None),
                 Err(CallError::Refused(Refusal::StaleEpoch)) => {
-                    self.map_wanted.notify();
+                    self.want_map(prepare.group.volume);
                     return Err(Refusal::StaleEpoch);
                 }
                 Err(CallError::Refused(Refusal::NoSpace | Refusal::NotStaged)) => {
@@ -513,8 +513,8 @@ impl Server {
         hit(CodeProbe::EpochRenewed);
         self.pressure.borrow_mut().clear();
         let renew = GroupRenew { group, epoch, brick: self.options.brick };
-        match self.peers.call(&self.options.meta, Epoch(0), &renew, Buf::empty()).await {
-            Ok(_) => self.map_wanted.notify(),
+        match self.peers.call(&self.meta_of(group.volume), Epoch(0), &renew, Buf::empty()).await {
+            Ok(_) => self.want_map(group.volume),
             Err(error) => tracing::warn!(%group, %error, "no new epoch from the arbiter"),
         }
     }

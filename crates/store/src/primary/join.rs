@@ -277,9 +277,9 @@ impl PrimaryCore {
     }
 
     /// Ends the attempts whose bricks are gone.
-    pub(crate) fn end_joins(&mut self, is_gone: impl Fn(BrickId) -> bool) {
-        for group in self.groups.values_mut() {
-            if group.joining.as_ref().is_some_and(|joining| is_gone(joining.attempt.brick)) {
+    pub(crate) fn end_joins(&mut self, is_gone: impl Fn(GroupId, BrickId) -> bool) {
+        for (id, group) in &mut self.groups {
+            if group.joining.as_ref().is_some_and(|joining| is_gone(*id, joining.attempt.brick)) {
                 group.joining = None;
             }
         }

@@ -8,7 +8,7 @@ use super::recovery::RecoveryReport;
 use super::{Done, LongTurn};
 use crate::{
     BrickId, ClientId, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId, MapVersion, NodeId,
-    VolumeId,
+    ShardId, VolumeId,
 };
 use crate::{coded_enum, records};
 
@@ -185,7 +185,14 @@ records! {
         /// Clients ask that new files begin in a group near them.
         near_writer: bool,
     }
-    /// What clients and bricks know about the cluster.
+    /// A shard other than the first.
+    part ShardInfo {
+        /// Its number.
+        id: ShardId,
+        /// Its metadata servers, `host:port`, with commas between them; empty until one has led.
+        servers: String,
+    }
+    /// What clients and bricks know about the cluster: of its volumes, about those of one shard.
     part ClusterMap {
         /// Grows with every change.
         version: MapVersion,
@@ -197,6 +204,8 @@ records! {
         volumes: Vec<VolumeInfo>,
         /// The network between the nodes, as `layout::topology` writes it; empty if nothing is known about it.
         topology: String,
+        /// The other shards, by number: only the first shard knows them.
+        shards: Vec<ShardInfo>,
     }
 
     /// A group has a new configuration.
@@ -225,6 +234,8 @@ records! {
         gone: Vec<VolumeId>,
         /// The topology, if it has changed or a whole map begins.
         topology: Option<String>,
+        /// The other shards, if they have changed or a whole map begins.
+        shards: Option<Vec<ShardInfo>>,
         /// The last volume that fitted into this answer, if more follow. Ask again for those after it.
         rest: Option<VolumeId>,
     }
@@ -464,6 +475,9 @@ records! {
         placement: Option<PlacementSpec>,
         /// Clients ask that new files begin in a group near them.
         near_writer: bool,
+        /// The shard that is to have it; [`None`] for the one with the fewest volumes. Only the first shard takes requests for
+        /// others, and those without a shard.
+        shard: Option<ShardId>,
     } => VolumeReply;
     /// A volume.
     221 VolumeReply {
@@ -506,6 +520,49 @@ records! {
         topology: String,
         /// Nodes may have other places than before.
         may_move: bool,
+    } => Done;
+    /// Asks the first shard for the number of one more. Refused with `TooMany` if there are
+    /// [`SHARDS_MAX`](crate::limits::SHARDS_MAX), `Unsupported` by other shards.
+    230 ShardAdd {} => ShardAdded;
+    /// The new shard.
+    231 ShardAdded {
+        /// Its number, which no other one has had.
+        shard: ShardId,
+    };
+    /// The leader of another shard tells the first one where its servers are. Refused with `Unknown` if there is no such shard.
+    232 ShardAnnounce {
+        /// The shard.
+        shard: ShardId,
+        /// Its metadata servers, with commas between them.
+        servers: String,
+    } => ShardAnnounced;
+    /// What the other shard should know.
+    233 ShardAnnounced {
+        /// The metadata servers of the first shard, with commas between them.
+        servers: String,
+        /// The network between the nodes, as in the map.
+        topology: String,
+    };
+    /// Asks which shard has a volume. A shard other than the first answers for itself. Refused with `NotServing` while a shard
+    /// does not answer that may have it.
+    234 ShardFind {
+        /// Name of the volume.
+        volume: String,
+    } => ShardFound;
+    /// The shard that has the volume, if one has.
+    235 ShardFound {
+        /// Its metadata servers, with commas between them; empty if it is the one that was asked.
+        servers: Option<String>,
+        /// How many volumes the asked one has itself, with deleted ones of which bricks have bytes.
+        volumes: u32,
+    };
+    /// Forgets a shard without volumes. Refused by the first shard with `Unknown` if there is no such shard, `Busy` if it has
+    /// volumes, `NotServing` if it does not answer.
+    236 ShardRemove {
+        /// The shard.
+        shard: ShardId,
+        /// It need not answer: it is lost, and all its volumes with it.
+        lost: bool,
     } => Done;
     /// Asks the metadata service for a report about itself and the cluster.
     223 ClusterStatus {} => ClusterReport;
@@ -551,13 +608,22 @@ impl Fences {
         Fences { upto: ClientId(0), mounted: Vec::new() }
     }
 
-    /// Whether a client may no longer write.
+    /// Whether a client may no longer write. A list says nothing about clients of other shards.
     pub fn is_fenced(&self, client: ClientId) -> bool {
-        client <= self.upto && self.mounted.binary_search(&client).is_err()
+        client.shard() == self.shard() && client <= self.upto && self.mounted.binary_search(&client).is_err()
+    }
+
+    /// The shard whose clients these are.
+    pub fn shard(&self) -> ShardId {
+        self.upto.shard()
     }
 
     /// Fences every client that one of the two fences. The order of merges does not matter.
+    ///
+    /// # Panics
+    /// If they are of two shards.
     pub fn merge(&mut self, other: &Fences) {
+        assert_eq!(self.shard(), other.shard(), "clients of one shard would no longer be fenced");
         let both = self.mounted.iter().chain(&other.mounted);
         let mut mounted: Vec<ClientId> =
             both.filter(|client| !self.is_fenced(**client) && !other.is_fenced(**client)).copied().collect();
@@ -593,8 +659,8 @@ impl GroupConfig {
 impl ClusterMap {
     /// A map of an empty cluster.
     pub fn empty(cluster: ClusterId) -> ClusterMap {
-        let (bricks, volumes, topology) = (Vec::new(), Vec::new(), String::new());
-        ClusterMap { version: MapVersion(0), cluster, bricks, volumes, topology }
+        let (bricks, volumes, topology, shards) = (Vec::new(), Vec::new(), String::new(), Vec::new());
+        ClusterMap { version: MapVersion(0), cluster, bricks, volumes, topology, shards }
     }
 
     /// A brick by its id.
@@ -620,12 +686,14 @@ impl ClusterMap {
 
     /// Applies changes up to a later version.
     pub(super) fn take(&mut self, news: MapUpdate) {
-        let MapUpdate { version, cluster, whole, bricks, volumes, groups, gone, topology, rest: _ } = news;
+        let MapUpdate { version, cluster, whole, bricks, volumes, groups, gone, topology, shards, rest: _ } =
+            news;
         if whole {
             *self = ClusterMap::empty(cluster);
         }
         self.version = version;
         self.topology = topology.unwrap_or_else(|| std::mem::take(&mut self.topology));
+        self.shards = shards.unwrap_or_else(|| std::mem::take(&mut self.shards));
         bricks.into_iter().for_each(|brick| put(&mut self.bricks, brick, |brick| brick.id));
         volumes.into_iter().for_each(|volume| put(&mut self.volumes, volume, |volume| volume.id));
         for GroupChange { group: GroupId { volume, index }, config } in groups {
@@ -653,10 +721,21 @@ fn put<T, K: Ord>(list: &mut Vec<T>, item: T, key: impl Fn(&T) -> K) {
 impl MapUpdate {
     /// A whole map, in one part.
     pub fn whole(map: ClusterMap) -> MapUpdate {
-        let ClusterMap { version, cluster, bricks, volumes, topology } = map;
+        let ClusterMap { version, cluster, bricks, volumes, topology, shards } = map;
         let (groups, gone) = (Vec::new(), Vec::new());
-        let topology = Some(topology);
-        MapUpdate { version, cluster, whole: true, bricks, volumes, groups, gone, topology, rest: None }
+        let (topology, shards) = (Some(topology), Some(shards));
+        MapUpdate {
+            version,
+            cluster,
+            whole: true,
+            bricks,
+            volumes,
+            groups,
+            gone,
+            topology,
+            shards,
+            rest: None,
+        }
     }
 }
 
@@ -685,6 +764,8 @@ mod tests {
                 }
             }
         }
+        let other = fences(ShardId(1).numbers().start + 9, &[]);
+        assert!(!other.is_fenced(ClientId(4)), "a client of another shard");
         assert!(!fences(0, &[]).is_fenced(ClientId(1)) && fences(9, &[3]).is_fenced(ClientId(4)));
     }
 }

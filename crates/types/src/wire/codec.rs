@@ -3,7 +3,7 @@
 use crate::limits::EXTENT_WHOLE_FILE;
 use crate::{
     BrickId, ClientId, ClientSeq, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId,
-    MapVersion, NodeId, ObjectId, Seq, StripeKey, VolumeId, cost,
+    MapVersion, NodeId, ObjectId, Seq, ShardId, StripeKey, VolumeId, cost,
 };
 
 /// Bytes that are not a valid record of the expected kind.
@@ -133,6 +133,7 @@ macro_rules! newtypes {
 newtypes!(
     BrickId,
     NodeId,
+    ShardId,
     VolumeId,
     InodeId,
     ObjectId,

@@ -36,12 +36,15 @@ pub(super) struct BackupArgs {
     /// The file to make
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Of this shard; without it, of the one whose servers --meta names
+    #[arg(long, value_name = "N")]
+    shard: Option<u8>,
     #[command(flatten)]
     cluster: ConnectionArgs,
 }
 
 pub(super) fn run(args: &BackupArgs, output: &Output) -> anyhow::Result<()> {
-    let target = args.cluster.target()?;
+    let target = args.cluster.target()?.of_shard(args.shard)?;
     let remote = Remote::new(&target)?;
     if args.file.exists() {
         return Err(problem(

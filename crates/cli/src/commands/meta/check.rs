@@ -46,6 +46,9 @@ pub(crate) struct CheckArgs {
     /// Memory that it may take
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     memory: Size,
+    /// Of this shard; without it, of the one whose servers --meta names
+    #[arg(long, value_name = "N")]
+    shard: Option<u8>,
     #[command(flatten)]
     cluster: ConnectionArgs,
 }
@@ -57,7 +60,7 @@ struct Round {
 }
 
 pub(super) fn run(args: &CheckArgs, output: &Output) -> anyhow::Result<()> {
-    let target = args.cluster.target()?;
+    let target = args.cluster.target()?.of_shard(args.shard)?;
     let remote = Remote::new(&target)?;
     let look = Look { remote: &remote, args, output, address: &target.meta };
     let (mut round, mut repaired, mut refused) = (look.one()?, Vec::new(), Vec::new());

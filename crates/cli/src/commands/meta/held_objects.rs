@@ -36,7 +36,7 @@ impl HeldObjects {
 
     /// Asks for the objects of all volumes.
     pub(super) fn ask(remote: &Remote, memory: usize, told: &dyn Fn(u64)) -> anyhow::Result<HeldObjects> {
-        let (mut map, mut held, mut count) = (remote.status()?.map, HeldObjects::default(), 0);
+        let (mut map, mut held, mut count) = (remote.status_of_shard()?.map, HeldObjects::default(), 0);
         let volumes: Vec<_> =
             map.volumes.iter().map(|volume| (volume.id, volume.groups.len() as u32)).collect();
         for (volume, groups) in volumes {
@@ -82,7 +82,7 @@ impl HeldObjects {
         if wanted.is_empty() {
             return Ok(());
         }
-        let (mut map, mut gone) = (remote.status()?.map, BTreeSet::new());
+        let (mut map, mut gone) = (remote.status_of_shard()?.map, BTreeSet::new());
         for object in wanted {
             let mut is_there = false;
             for id in self.group_of(object) {
@@ -149,7 +149,7 @@ fn in_turns<T: Default>(
             Err(error) => why = error.to_string(),
         }
         remote.pause(PAUSE_US);
-        *map = remote.status()?.map;
+        *map = remote.status_of_shard()?.map;
     }
     Err(problem(
         format!("the bricks of group {id} do not say what they hold: {why}"),

@@ -1,9 +1,11 @@
-//! `shoal meta list`: the metadata servers of a cluster.
+//! `shoal meta list`: the metadata servers of a cluster, shard by shard.
 
 use std::collections::BTreeMap;
 
 use clap::Args;
 use serde_json::json;
+use types::ShardId;
+use types::messages::cluster::ShardInfo;
 use types::messages::replica::{MemberReport, MetaReport, MetaStatus};
 use types::messages::session::Role;
 use world::CallError;
@@ -39,11 +41,43 @@ struct Row {
     member: Option<MemberReport>,
 }
 
+/// The servers of a shard.
+struct ShardServers {
+    shard: ShardId,
+    rows: Vec<Row>,
+    is_led: bool,
+}
+
 pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<()> {
     let target = args.cluster.target()?;
     let remote = Remote::as_role(&target, Role::MetaFollower)?;
+    let mut shards = vec![look(&remote, &target.meta).map_err(|error| explain(error, &target.meta))?];
+    // Only a leader knows the others.
+    if shards[0].is_led || shards[0].rows.iter().any(|row| row.state == "alone") {
+        let map = Remote::new(&target)?.status_of_shard()?.map;
+        for ShardInfo { id, servers } in map.shards {
+            let silent = || ShardServers { shard: id, rows: Vec::new(), is_led: false };
+            let seen = if servers.is_empty() { None } else { look(&remote, &servers).ok() };
+            shards.push(ShardServers { shard: id, ..seen.unwrap_or_else(silent) });
+        }
+    }
+    output.answer(&document(&shards), || {
+        let one = |shard: &ShardServers| match (shards.len(), shard.rows.is_empty()) {
+            (1, _) => words(&shard.rows, shard.is_led),
+            (_, true) => {
+                format!("shard {}\nNone of its servers answers, or none has led yet.\n", shard.shard.0)
+            }
+            (_, false) => format!("shard {}\n{}", shard.shard.0, words(&shard.rows, shard.is_led)),
+        };
+        shards.iter().map(one).collect::<Vec<_>>().join("\n")
+    });
+    Ok(())
+}
+
+/// Asks the servers of a shard, and those that they name.
+fn look(remote: &Remote, meta: &str) -> Result<ShardServers, CallError> {
     let mut reports: BTreeMap<String, Result<MetaReport, CallError>> = BTreeMap::new();
-    let mut wanted: Vec<String> = target.meta.split(',').map(str::to_owned).collect();
+    let mut wanted: Vec<String> = meta.split(',').map(str::to_owned).collect();
     while let Some(address) = wanted.pop().filter(|_| reports.len() < SERVERS_MAX) {
         if reports.contains_key(&address) {
             continue;
@@ -55,16 +89,13 @@ pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<()> {
     }
     let answered: Vec<&MetaReport> = reports.values().flatten().collect();
     if answered.is_empty() {
-        let error = reports.into_values().find_map(Result::err).unwrap_or(CallError::Unreachable);
-        return Err(explain(error, &target.meta));
+        return Err(reports.into_values().find_map(Result::err).unwrap_or(CallError::Unreachable));
     }
     // Who was deposed may not know it yet; the newer term counts.
     let leader = answered.iter().filter(|report| report.id != 0 && report.leader == report.id);
     let leader = leader.max_by_key(|report| report.term).copied().cloned();
-    let rows: Vec<Row> =
-        reports.into_iter().map(|(address, report)| row(address, report.ok(), &leader)).collect();
-    output.answer(&document(&rows), || words(&rows, leader.is_some()));
-    Ok(())
+    let rows = reports.into_iter().map(|(address, report)| row(address, report.ok(), &leader)).collect();
+    Ok(ShardServers { shard: ShardId::FIRST, rows, is_led: leader.is_some() })
 }
 
 fn row(address: String, report: Option<MetaReport>, leader: &Option<MetaReport>) -> Row {
@@ -82,9 +113,10 @@ fn row(address: String, report: Option<MetaReport>, leader: &Option<MetaReport>)
     Row { address, state, report, member }
 }
 
-fn document(rows: &[Row]) -> serde_json::Value {
-    let server = |row: &Row| {
+fn document(shards: &[ShardServers]) -> serde_json::Value {
+    let server = |(shard, row): (ShardId, &Row)| {
         json!({
+            "shard": shard.0,
             "address": row.address,
             "state": row.state,
             "term": row.report.as_ref().map(|report| report.term),
@@ -93,7 +125,8 @@ fn document(rows: &[Row]) -> serde_json::Value {
             "heard_us": row.member.as_ref().and_then(|member| member.heard_us),
         })
     };
-    json!({ "servers": rows.iter().map(server).collect::<Vec<_>>() })
+    let rows = shards.iter().flat_map(|shard| shard.rows.iter().map(|row| (shard.shard, row)));
+    json!({ "servers": rows.map(server).collect::<Vec<_>>() })
 }
 
 fn words(rows: &[Row], is_led: bool) -> String {

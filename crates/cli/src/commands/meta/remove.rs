@@ -20,12 +20,15 @@ pub(crate) struct RemoveArgs {
     /// Its address, as `shoal meta list` shows it
     #[arg(value_name = "ADDR")]
     server: String,
+    /// Of this shard; without it, of the one whose servers --meta names
+    #[arg(long, value_name = "N")]
+    shard: Option<u8>,
     #[command(flatten)]
     cluster: ConnectionArgs,
 }
 
 pub(super) fn run(args: &RemoveArgs, output: &Output) -> anyhow::Result<()> {
-    let remote = Remote::new(&args.cluster.target()?)?;
+    let remote = Remote::new(&args.cluster.target()?.of_shard(args.shard)?)?;
     let removed = remote.meta_or_explain(&MetaRemove { address: args.server.clone() })?;
     if let Some(error) = removed.error {
         return Err(problem(error, "`shoal meta list` shows the servers"));

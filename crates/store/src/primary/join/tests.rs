@@ -39,7 +39,7 @@ fn one_slot_a_group_that_is_out_and_wanted() {
     let attempt = core.begin_join(GROUP, EPOCH, 1, 0).expect("it is out");
     assert_eq!(core.begin_join(GROUP, EPOCH, 3, 0), None, "one at a time");
     assert!(core.joinable(|_, _, _| true).is_empty());
-    core.end_joins(|brick| brick == BrickId(1));
+    core.end_joins(|_, brick| brick == BrickId(1));
     assert!(!core.is_joining(&attempt), "its brick is gone");
     let again = core.begin_join(GROUP, EPOCH, 1, 0).expect("it is back");
     core.end_join(&attempt);

@@ -124,8 +124,8 @@ impl Rig {
         };
         let Brick { server, .. } =
             Brick::start(world.clone(), disk, None, options).await.expect("a brick recovers");
-        server.lease_until.set(u64::MAX);
-        *server.map.borrow_mut() = Rc::new(map(Epoch(1), self.role));
+        server.shards.first().lease_until.set(u64::MAX);
+        *server.shards.first().map.borrow_mut() = Rc::new(map(Epoch(1), self.role));
         world.spawn("test", server.clone().sync_journal());
         server
     }
@@ -200,7 +200,7 @@ pub(super) async fn send(
 
 /// The group gets a new epoch here: what the slot holds.
 pub(super) async fn promise(server: &Rc<Server>, role: Role, epoch: Epoch) -> Tail {
-    *server.map.borrow_mut() = Rc::new(map(epoch, role));
+    *server.shards.first().map.borrow_mut() = Rc::new(map(epoch, role));
     let new = NewEpoch { group: GROUP, config: config(epoch, role), map: MapVersion(0) };
     server.new_epoch(new).await.expect("a newer epoch is promised")
 }
