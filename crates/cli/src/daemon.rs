@@ -120,8 +120,21 @@ pub(crate) fn stop_signal() -> anyhow::Result<Stop> {
 
 /// Runs `work` until it ends or a stop signal comes.
 pub(crate) fn run_until_stopped<T>(world: &World, stop: Stop, work: impl Future<Output = T>) -> Option<T> {
+    run_until_stopped_then(world, stop, work, std::future::ready(()))
+}
+
+/// As [`run_until_stopped`]. After the signal, `work` goes on until `last` ends.
+pub(crate) fn run_until_stopped_then<T>(
+    world: &World,
+    stop: Stop,
+    work: impl Future<Output = T>,
+    last: impl Future<Output = ()>,
+) -> Option<T> {
     stop.is_starting.store(false, Ordering::Release);
-    let mut stopped = stop.asked;
+    let mut stopped = pin!(async {
+        stop.asked.await;
+        last.await;
+    });
     let mut work = pin!(work);
     world.block_on(std::future::poll_fn(|cx| {
         if let Poll::Ready(output) = work.as_mut().poll(cx) {

@@ -239,6 +239,11 @@ impl Service {
         Service { shared: Rc::new(shared), listener, identity, journal }
     }
 
+    /// What the tasks share.
+    pub(crate) fn shared(&self) -> &Rc<Shared> {
+        &self.shared
+    }
+
     /// Where it listens.
     pub fn address(&self) -> String {
         self.listener.address()
@@ -284,6 +289,14 @@ impl Service {
 }
 
 impl Shared {
+    /// Lets another server lead, if this one leads and another one can.
+    pub(crate) async fn step_down(&self) {
+        let Some(leading) = &self.leading else { return };
+        if let Some(error) = self.hand_over(leading, "").await.error {
+            tracing::info!(error, "nobody can lead instead of this server");
+        }
+    }
+
     async fn end_with_term(&self) {
         let Some(leading) = &self.leading else { return };
         leading.over().await;

@@ -56,8 +56,8 @@ impl Server {
             incarnation: self.incarnation,
             class: self.options.class,
         };
-        let (reply, _): (BrickJoined, Buf) =
-            self.peers.call(&shard.meta.borrow().clone(), Epoch(0), &join, Buf::empty()).await?;
+        let meta = shard.meta.borrow().clone();
+        let (reply, _): (BrickJoined, Buf) = self.peers.call(&meta, Epoch(0), &join, Buf::empty()).await?;
         if reply.fences.shard() != shard.id {
             tracing::error!(shard = %shard.id, other = %reply.fences.shard(), "the metadata servers are another shard's");
             return Err(CallError::BadReply);

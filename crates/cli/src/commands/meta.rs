@@ -4,6 +4,7 @@ mod backup;
 mod backup_file;
 mod check;
 mod held_objects;
+mod lead;
 mod list;
 mod remove;
 mod remove_shard;
@@ -48,6 +49,7 @@ Examples:
   shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.1:7400 --key-file /var/lib/shoal-meta/key
   shoal meta --dir /var/lib/shoal-meta --listen 10.0.0.2:7400 --join 10.0.0.1:7400 --key-file /etc/shoal/key
   shoal meta list --meta 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --key-file /etc/shoal/key
+  shoal meta lead 10.0.0.2:7400                             lets this one lead
   shoal meta remove 10.0.0.2:7400                           one less, for good
   shoal cluster init --dir /var/lib/shoal-meta-1 --shard-of 10.0.0.1:7400   a shard: servers for a part of the volumes
   shoal meta check --meta 10.0.0.1:7400                     compares all names with each other, while they are in use
@@ -84,6 +86,7 @@ pub(crate) struct MetaArgs {
 enum Action {
     Backup(backup::BackupArgs),
     Check(check::CheckArgs),
+    Lead(lead::LeadArgs),
     List(list::ListArgs),
     Remove(remove::RemoveArgs),
     RemoveShard(remove_shard::RemoveShardArgs),
@@ -94,6 +97,7 @@ pub(crate) fn run(args: &MetaArgs, output: &Output) -> anyhow::Result<()> {
     match &args.action {
         Some(Action::Backup(backup)) => backup::run(backup, output),
         Some(Action::Check(check)) => check::run(check, output),
+        Some(Action::Lead(lead)) => lead::run(lead, output),
         Some(Action::List(list)) => list::run(list, output),
         Some(Action::Remove(remove)) => remove::run(remove, output),
         Some(Action::RemoveShard(remove)) => remove_shard::run(remove, output),
@@ -136,11 +140,9 @@ fn serve(args: &MetaArgs) -> anyhow::Result<()> {
     let options = ServerOptions { service, advertise, join: args.join.clone() };
     let listening =
         |address: &str| tracing::info!("metadata service of {} {LISTENING}{address}", path.display());
-    let work = async {
-        let error = Server::new(world.clone(), engine, options).run(&listening).await;
-        Err(explain(error, &path))
-    };
-    daemon::run_until_stopped(&world, stop, work).unwrap_or(Ok(()))
+    let server = Server::new(world.clone(), engine, options);
+    let work = async { Err(explain(server.run(&listening).await, &path)) };
+    daemon::run_until_stopped_then(&world, stop, work, server.step_down()).unwrap_or(Ok(()))
 }
 
 /// Refuses an address under which other machines cannot call this one.

@@ -11,11 +11,14 @@ use std::rc::Rc;
 
 use client::{ClientError, Encode};
 use types::messages::names::{Owner, RenameHow};
-use types::{InodeId, Refusal};
+use types::messages::replica::MetaLead;
+use types::messages::session::Role;
+use types::{Buf, Epoch, InodeId, Refusal};
+use world::Peers;
 use world::sim::SimOptions;
 
 use crate::check::liveness::RECOVERY_US;
-use crate::cluster::{Client, Cluster, META_NODES, create_volume};
+use crate::cluster::{Client, Cluster, META_NODES, create_volume, identity, meta};
 use crate::prng::Prng;
 
 const OWNER: Owner = Owner { uid: 0, gid: 0, mode: 0o644 };
@@ -294,14 +297,19 @@ pub(crate) fn run(seed: u64, crashes: u64) -> usize {
         for node in CLIENTS {
             mount(node).await;
         }
+        let peers = Peers::new(driver.clone(), identity(Role::Client));
         for _ in 0..crashes {
             driver.sleep(100_000 + prng.below(2_500_000)).await;
             let node = prng.pick(&META_NODES);
-            match prng.below(12) {
+            match prng.below(14) {
                 0 => {
                     let node = prng.pick(&CLIENTS);
                     cluster.sim.kill(node);
                     mount(node).await;
+                }
+                12..14 => {
+                    let lead = MetaLead { address: format!("{node}:1") };
+                    drop(peers.call(meta(), Epoch(0), &lead, Buf::empty()).await);
                 }
                 1..4 => {
                     let other = prng.pick(&META_NODES);

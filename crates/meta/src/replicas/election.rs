@@ -9,6 +9,7 @@ use world::Notify;
 
 use super::copy::Files;
 use super::follower::Follower;
+use super::hand_over::{AGAIN_US, TIMES};
 use super::history::History;
 use super::{BEAT_US, CALL_US, ELECTION_SPREAD_US, ELECTION_US};
 use crate::MetaError;
@@ -40,9 +41,15 @@ impl Follower {
                 self.world.sleep(BEAT_US).await;
                 continue;
             }
-            self.silence().await;
-            if let Some(elected) = self.stand().await {
-                return Ok(elected);
+            // Those who do not know yet that the last leader has gone hear of it soon.
+            let times = if self.silence().await { TIMES } else { 1 };
+            for time in 1..=times {
+                if let Some(elected) = self.stand().await {
+                    return Ok(elected);
+                }
+                if time < times {
+                    self.world.sleep(AGAIN_US).await;
+                }
             }
             // Who has lost waits as long as everybody else.
             self.heard_us.set(self.heard_us.get().max(self.world.now().saturating_sub(ELECTION_US)));
@@ -59,20 +66,24 @@ impl Follower {
         matches!(self.members().as_slice(), [only] if only.id == self.id)
     }
 
-    /// Waits until no leader has been heard for long enough.
-    async fn silence(&self) {
+    /// Waits until no leader has been heard for long enough, or until one has called this server: then it returns true.
+    async fn silence(&self) -> bool {
         // There is nobody to wait for.
         if self.is_only_member() {
-            return;
+            return false;
         }
         let patience = ELECTION_US + self.world.random() % ELECTION_SPREAD_US;
         loop {
+            let called = self.called.wait();
+            if self.is_called.replace(false) {
+                return true;
+            }
             let until = self.heard_us.get() + patience;
             let now = self.world.now();
             if now >= until {
-                return;
+                return false;
             }
-            self.world.sleep(until - now).await;
+            self.world.timeout(until - now, called).await;
         }
     }
 

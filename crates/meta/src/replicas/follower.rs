@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::lock::Mutex;
 use types::checksum::crc;
 use types::limits::RECORDS_MAX;
+use types::messages::Done;
 use types::messages::replica::*;
 use types::wire::{Record, Request};
 use types::{Buf, ClusterId, Refusal};
@@ -41,6 +42,11 @@ pub(super) struct Follower {
     /// When a leader was heard, or a vote given.
     pub(super) heard_us: Cell<u64>,
     pub(super) leader: RefCell<Option<MetaMember>>,
+    /// The newest term of which its leader has said that it is over.
+    ended: Cell<u64>,
+    /// It is to stand for election at once.
+    pub(super) is_called: Cell<bool>,
+    pub(super) called: Notify,
     pub(super) is_incomplete: Cell<bool>,
     /// The next part of the whole store, and which store it is: the term, and the record with which it ends.
     next_part: Cell<u64>,
@@ -80,6 +86,9 @@ impl Follower {
             // It may have heard a leader just before it was started.
             heard_us: Cell::new(world.now()),
             leader: RefCell::default(),
+            ended: Cell::new(0),
+            is_called: Cell::new(false),
+            called: Notify::new(),
             is_incomplete: Cell::new(is_incomplete),
             next_part: Cell::new(0),
             installing: Cell::default(),
@@ -121,6 +130,11 @@ impl Follower {
                 reply::<Install>(self.install(&install, &call.payload).await?)
             }
             MetaStatus::KIND => reply::<MetaStatus>(self.report()),
+            TermEnded::KIND => {
+                let ended: TermEnded = call.parse()?;
+                self.is_meant(ended.to)?;
+                reply::<TermEnded>(self.term_ended(&ended))
+            }
             _ => Err(Refusal::NotLeader),
         }
     }
@@ -227,7 +241,25 @@ impl Follower {
         }
     }
 
-    fn hear(&self, leader: &MetaMember) {
+    /// The leader that this server has heard answers nobody any more.
+    fn term_ended(&self, ended: &TermEnded) -> Done {
+        if ended.term >= self.term.get() && ended.term >= self.promising.get() {
+            self.ended.set(ended.term);
+            self.heard_us.set(0);
+            *self.leader.borrow_mut() = None;
+            if ended.successor == self.id {
+                self.is_called.set(true);
+                self.called.notify();
+            }
+        }
+        Done {}
+    }
+
+    fn hear(&self, term: u64, leader: &MetaMember) {
+        // A late sign of a leader that has said since that its term is over.
+        if term <= self.ended.get() {
+            return;
+        }
         self.heard_us.set(self.world.now());
         if self.leader.borrow().as_ref() != Some(leader) {
             tracing::info!(leader = leader.address, "follows a metadata server");
@@ -243,7 +275,7 @@ impl Follower {
         if term > self.term.get() {
             self.promise(files, term, 0).await?;
         }
-        self.hear(leader);
+        self.hear(term, leader);
         Ok(true)
     }
 
@@ -251,7 +283,7 @@ impl Follower {
         if append.records.is_empty() && append.term == self.term.get() && append.term >= self.promising.get()
         {
             // A sign of life does not wait for a record that is being written.
-            self.hear(&append.leader);
+            self.hear(append.term, &append.leader);
             if let Some(mut files) = self.files.try_lock() {
                 self.learn_chosen(append, files.as_mut());
             }

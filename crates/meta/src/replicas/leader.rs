@@ -47,6 +47,8 @@ pub(crate) struct Leading {
     /// Members do not change twice at the same time.
     pub(super) is_changing: Cell<bool>,
     is_over: Cell<bool>,
+    /// No record is begun any more: another server is to lead.
+    pub(super) is_ending: Cell<bool>,
     /// Notified when there is a record to send.
     pub(super) news: Notify,
     /// Notified when a server has answered, and when the term is over.
@@ -89,6 +91,7 @@ impl Leading {
             chosen: Cell::new(chosen),
             is_changing: Cell::new(false),
             is_over: Cell::new(false),
+            is_ending: Cell::new(false),
             news: Notify::new(),
             heard: Notify::new(),
         })
@@ -157,6 +160,11 @@ impl Leading {
 
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.get()
+    }
+
+    /// Whether no record is begun any more.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.get()
     }
 
     /// Waits until the term is over.

@@ -20,6 +20,7 @@
 //! | `history.rs` | records that others may still need |
 //! | `follower.rs`, `election.rs` | takes records, votes; becomes a candidate |
 //! | `leader.rs`, `feed.rs` | counts who has what, holds the lease; sends records and the whole store |
+//! | `hand_over.rs` | a leader lets another one lead |
 //! | `members.rs` | servers join and go |
 //! | `timing.rs` | how long they wait |
 //!
@@ -30,6 +31,7 @@
 //! - Only chosen records go to the engine.
 //! - A server that has heard a leader within `ELECTION_US` votes for nobody. A leader answers only within `LEASE_US` of the
 //!   last sign of a majority. So no two servers answer at the same time, however long one of them stood still.
+//! - A leader that says that its term is over has stopped answering for good: whoever hears it may vote at once.
 //! - Members change one at a time, by a record.
 
 mod ballot;
@@ -37,6 +39,7 @@ mod copy;
 mod election;
 mod feed;
 mod follower;
+mod hand_over;
 mod history;
 mod leader;
 mod members;

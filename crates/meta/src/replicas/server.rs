@@ -1,7 +1,7 @@
 //! The life of a metadata server: alone, or one of several, of which one leads.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use futures_util::future::{Either, select};
 use types::messages::replica::MetaStatus;
@@ -16,7 +16,7 @@ use crate::MetaError;
 use crate::cluster_id::cluster_of;
 use crate::kv::Engine;
 use crate::records::to_value;
-use crate::service::{Ended, Service};
+use crate::service::{Ended, Service, Shared};
 use crate::{MetaOptions, keys};
 
 /// Pause before the servers of a cluster are asked again which one it is, in microseconds.
@@ -40,24 +40,34 @@ pub struct Server {
     options: ServerOptions,
     /// Where it listens, through all its lives. `None` in a simulated world, which frees an address at once.
     socket: RefCell<Option<ListenSocket>>,
+    /// The service, while this server leads or is alone.
+    service: RefCell<Weak<Shared>>,
 }
 
 impl Server {
     /// Nothing is read yet.
     pub fn new(world: World, engine: Engine, options: ServerOptions) -> Server {
-        Server { world, engine, options, socket: RefCell::default() }
+        Server { world, engine, options, socket: RefCell::default(), service: RefCell::default() }
     }
 
     /// Serves until dropped. Tells `listening` where it listens whenever it begins to. Returns only if it cannot go on.
     ///
     /// # Errors
     /// Why it cannot: then the process should be started again, but for [`MetaError::Removed`].
-    pub async fn run(self, listening: &dyn Fn(&str)) -> MetaError {
+    pub async fn run(&self, listening: &dyn Fn(&str)) -> MetaError {
         loop {
             match self.live(listening).await {
                 Ok(()) => {}
                 Err(error) => return error,
             }
+        }
+    }
+
+    /// Lets another server lead, if this one leads: its process is to end. Takes a second at most.
+    pub async fn step_down(&self) {
+        let service = self.service.borrow().upgrade();
+        if let Some(service) = service {
+            service.step_down().await;
         }
     }
 
@@ -99,6 +109,7 @@ impl Server {
 
     async fn serve(&self, service: Service, listening: &dyn Fn(&str)) -> Result<(), MetaError> {
         listening(&service.address());
+        *self.service.borrow_mut() = Rc::downgrade(service.shared());
         match service.run().await {
             Ended::Failed => Err(MetaError::Stopped),
             Ended::Deposed => Ok(()),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use types::messages::cluster::{MapGet, TopologySet};
-use types::messages::replica::{MetaRemove, MetaReport, MetaStatus};
+use types::messages::replica::{MetaLead, MetaLed, MetaRemove, MetaReport, MetaStatus};
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{Buf, ClusterId, Epoch, MapVersion};
@@ -141,6 +141,12 @@ async fn set(peers: &Peers, value: u64) -> Result<(), CallError> {
     peers.call_within(3_000_000, LIST, Epoch(0), &set, Buf::empty()).await.map(drop)
 }
 
+/// Has another server lead.
+async fn lead(peers: &Peers, node: &str) -> Result<MetaLed, CallError> {
+    let lead = MetaLead { address: format!("{node}:1") };
+    peers.call_within(3_000_000, LIST, Epoch(0), &lead, Buf::empty()).await.map(|(led, _)| led)
+}
+
 async fn get(peers: &Peers) -> Result<(u64, String), CallError> {
     let get = MapGet { have: MapVersion(0), volume: None, rest: None };
     let (reply, _) = peers.call_within(3_000_000, LIST, Epoch(0), &get, Buf::empty()).await?;
@@ -196,7 +202,19 @@ async fn nemesis(servers: &Servers, world: &World, until: u64) {
         let node = NODES[world.random() as usize % 3];
         let other = [NODES[(world.random() as usize) % 3], "client"][world.random() as usize % 2];
         let pause = world.random() % 3_000_000;
-        match world.random() % 7 {
+        match world.random() % 9 {
+            // Another server is to lead, while the old one, or the new one, may die.
+            7 | 8 => {
+                let peers = Peers::new(world.clone(), identity(Role::Client));
+                world.spawn("test", async move { drop(lead(&peers, node).await) });
+                if world.random().is_multiple_of(2) {
+                    world.sleep(world.random() % 20_000).await;
+                    let node = NODES[world.random() as usize % 3];
+                    simulation.power_cut(node);
+                    world.sleep(pause).await;
+                    servers.start(node);
+                }
+            }
             0 => {
                 simulation.kill(node);
                 world.sleep(pause).await;
@@ -324,6 +342,51 @@ fn a_killed_leader_is_followed_by_another_one() {
             servers.start(&leads);
             client.sleep(1_000_000).await;
         }
+    });
+    servers.assert_none_has_ended();
+}
+
+/// Programs wait for much less than an election takes, however busy the leader is, and nothing is lost.
+#[test]
+fn a_leader_lets_another_one_lead() {
+    let (servers, client) = Servers::together(6, SimOptions::default());
+    servers.simulation.block_on("client", async {
+        let (peers, stop) = (Peers::new(client.clone(), identity(Role::Client)), Rc::new(Cell::new(false)));
+        let seen = Rc::new(RefCell::new(Seen::default()));
+        for number in 0..4 {
+            let (seen, stop) = (Rc::clone(&seen), Rc::clone(&stop));
+            client.spawn("test", work(client.clone(), 6, number, seen, stop));
+        }
+        let mut pauses = Vec::new();
+        for round in 0..20 {
+            let leads = leader(&client).await;
+            let next = *NODES.iter().filter(|node| **node != leads).nth(round % 2).expect("there are three");
+            let at = client.now();
+            let led = lead(&peers, next).await;
+            assert!(!matches!(&led, Ok(MetaLed { error: Some(_) })), "{led:?}");
+            while get(&peers).await.is_err() {
+                client.sleep(10_000).await;
+            }
+            pauses.push(client.now() - at);
+            assert_eq!(leader(&client).await, next);
+            assert_eq!(lead(&peers, next).await, Ok(MetaLed { error: None }), "it leads already");
+            client.sleep(1_000_000).await;
+        }
+        pauses.sort_unstable();
+        assert!(pauses[18] < 1_000_000, "{pauses:?}");
+        let unknown = lead(&peers, "mx").await.expect("somebody leads").error;
+        assert!(unknown.is_some_and(|error| error.contains("mx:1 is not a member")));
+        // One that does not answer is not asked to lead.
+        let leads = leader(&client).await;
+        let away = *NODES.iter().find(|node| **node != leads).expect("there are three");
+        servers.simulation.kill(away);
+        client.sleep(3_000_000).await;
+        let silent = lead(&peers, away).await.expect("somebody leads").error;
+        assert!(silent.is_some_and(|error| error.contains("does not answer the leader")));
+        assert_eq!(leader(&client).await, leads);
+        servers.start(away);
+        stop.set(true);
+        client.sleep(1_000_000).await;
     });
     servers.assert_none_has_ended();
 }

@@ -21,6 +21,8 @@ use crate::state::{Change, DurableAfter};
 
 /// A leader whose own journal takes so much longer for a record than a majority, in microseconds, lets another one lead.
 const SLOW_US: u64 = 5_000_000;
+/// Pause before it is looked again whether another server leads now, in microseconds.
+const ENDING_US: u64 = 5_000;
 
 /// Up to which record the journal is durable, and the tasks that wait for later records.
 pub(super) struct DurableWatermark {
@@ -121,6 +123,11 @@ pub(super) async fn run(shared: Rc<Shared>, journal: Option<Journal>) {
         let work = shared.work.wait();
         if !shared.state.borrow().store.has_records() {
             work.await;
+        }
+        if let Some(leading) = &shared.leading {
+            while leading.is_ending() && !leading.is_over() {
+                shared.world.sleep(ENDING_US).await;
+            }
         }
         // Requests that are ready run first, and their changes share the record.
         shared.world.yield_now().await;

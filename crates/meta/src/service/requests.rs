@@ -35,7 +35,7 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
     if shared.state.borrow().has_failed() {
         return Err(Refusal::MetaFailed);
     }
-    if (Vote::KIND..=MetaStatus::KIND).contains(&call.kind) {
+    if (Vote::KIND..=MetaStatus::KIND).contains(&call.kind) || call.kind == MetaLead::KIND {
         return answer_server(shared, call).await;
     }
     let answer = answer_name_space(Rc::clone(&shared), call).await;
@@ -59,6 +59,14 @@ async fn answer_server(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal
         (MetaRemove::KIND, Some(leading)) => {
             let MetaRemove { address } = call.parse()?;
             reply(shared.meta_remove(leading, &address).await)
+        }
+        (MetaLead::KIND, Some(leading)) => {
+            let MetaLead { address } = call.parse()?;
+            reply(Ok(shared.hand_over(leading, &address).await))
+        }
+        (MetaLead::KIND, None) => {
+            let error = "this shard has one metadata server".to_owned();
+            reply(Ok(MetaLed { error: Some(error) }))
         }
         (MetaRemove::KIND, None) => {
             let error = "this cluster has one metadata server".to_owned();

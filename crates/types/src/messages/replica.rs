@@ -2,6 +2,7 @@
 //!
 //! One of them leads: it makes all changes, as numbered records. A record is chosen when a majority of the members has it.
 
+use super::Done;
 use crate::{InodeId, ObjectId, VolumeId, records};
 
 records! {
@@ -184,6 +185,25 @@ records! {
         /// If not, something of it has changed meanwhile, and nothing was done.
         is_done: bool,
     };
+    /// Any process to leader: another member is to lead.
+    165 MetaLead {
+        /// Its address; empty for the one that has most.
+        address: String,
+    } => MetaLed;
+    /// The answer to [`MetaLead`]. The term of the one that was asked is over, unless it names an error.
+    166 MetaLed {
+        /// Why nothing was done.
+        error: Option<String>,
+    };
+    /// Leader to follower: its term is over, and it answers nobody any more.
+    167 TermEnded {
+        /// The server that is meant.
+        to: u64,
+        /// The term.
+        term: u64,
+        /// The server that should stand for election at once.
+        successor: u64,
+    } => Done;
     /// A value to replace.
     part MetaPatch {
         /// The key: of an inode, a name, an orphan or a purge.

@@ -143,7 +143,10 @@ macro_rules! for_each_record {
             ShardAnnounced,
             ShardFind,
             ShardFound,
-            ShardRemove
+            ShardRemove,
+            MetaLead,
+            MetaLed,
+            TermEnded
         )
     };
 }

@@ -1,0 +1,40 @@
+//! `shoal meta lead`: another metadata server leads.
+
+use clap::Args;
+use serde_json::json;
+use types::messages::replica::MetaLead;
+
+use crate::output::Output;
+use crate::problem::problem;
+use crate::remote::{ConnectionArgs, Remote};
+
+/// Lets another metadata server lead, for example before its machine is stopped, or to spread the leaders of shards
+#[derive(Args)]
+#[command(after_help = "\
+Programs wait for some tenths of a second. A server that is stopped in order does this by itself.
+
+Examples:
+  shoal meta lead 10.0.0.2:7400 --meta 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --key-file /etc/shoal/key
+  shoal meta lead 10.0.0.2:7401 --shard 1                   of the servers of shard 1")]
+pub(crate) struct LeadArgs {
+    /// Its address, as `shoal meta list` shows it
+    #[arg(value_name = "ADDR")]
+    server: String,
+    /// Of this shard; without it, of the one whose servers --meta names
+    #[arg(long, value_name = "N")]
+    shard: Option<u8>,
+    #[command(flatten)]
+    cluster: ConnectionArgs,
+}
+
+pub(super) fn run(args: &LeadArgs, output: &Output) -> anyhow::Result<()> {
+    let remote = Remote::new(&args.cluster.target()?.of_shard(args.shard)?)?;
+    let led = remote.meta_or_explain(&MetaLead { address: args.server.clone() })?;
+    if let Some(error) = led.error {
+        return Err(problem(error, "`shoal meta list` shows the servers"));
+    }
+    output.answer(&json!({ "leads": args.server }), || {
+        format!("{} is to lead: `shoal meta list` shows whether it does", args.server)
+    });
+    Ok(())
+}
