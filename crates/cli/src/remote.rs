@@ -76,11 +76,11 @@ impl Target {
     /// There is no such shard, or none of its servers has led yet.
     pub(crate) fn of_shard(self, shard: Option<u8>) -> anyhow::Result<Target> {
         let Some(shard) = shard else { return Ok(self) };
-        let map = Remote::new(&self)?.status_of_shard()?.map;
-        if shard == ShardId::FIRST.0 {
+        let status = Remote::new(&self)?.status_of_shard()?;
+        if shard == status.shard.0 {
             return Ok(self);
         }
-        match map.shards.into_iter().find(|info| info.id.0 == shard) {
+        match status.map.shards.into_iter().find(|info| info.id.0 == shard) {
             Some(ShardInfo { servers, .. }) if !servers.is_empty() => Ok(Target { meta: servers, ..self }),
             Some(_) => Err(problem(
                 format!("no metadata server of shard {shard} has led yet"),
@@ -155,8 +155,8 @@ const BRICK_US: u64 = 1_000_000;
 /// Bricks that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
 
-/// How long the metadata servers of another shard may take to answer, in microseconds.
-const SHARD_US: u64 = 2_000_000;
+/// How long the metadata servers of another shard may take to answer, in microseconds: longer than an election.
+const SHARD_US: u64 = 5_000_000;
 
 /// Connections to a cluster's servers.
 pub(crate) struct Remote {
@@ -171,6 +171,8 @@ pub(crate) struct Remote {
 pub(crate) struct ClusterSnapshot {
     pub(crate) map: ClusterMap,
     report: ClusterReport,
+    /// Shards that do not answer: their volumes and mounts are missing.
+    pub(crate) missing: Vec<ShardInfo>,
 }
 
 impl Deref for ClusterSnapshot {
@@ -259,7 +261,7 @@ impl Remote {
             if shard.servers.is_empty() {
                 continue;
             }
-            match self.world.block_on(self.other_shard(&shard.servers)) {
+            match self.world.block_on(self.other_shard_when_led(&shard.servers)) {
                 Ok((report, map)) => {
                     status.map.volumes.extend(map.volumes);
                     status.report.mounts.extend(report.mounts);
@@ -268,9 +270,10 @@ impl Remote {
                 }
                 Err(error) => {
                     if !self.told.replace(true) {
-                        let ShardInfo { id, servers } = shard;
+                        let ShardInfo { id, servers } = &shard;
                         eprintln!("shoal: without the volumes of shard {}, {servers}: {error}", id.0);
                     }
+                    status.missing.push(shard);
                 }
             }
         }
@@ -282,7 +285,41 @@ impl Remote {
         let report = self.meta_or_explain(&ClusterStatus {})?;
         let mut map = ClusterMap::empty(self.cluster());
         self.follow(&mut map).map_err(|error| explain(error, &self.meta))?;
-        Ok(ClusterSnapshot { map, report })
+        Ok(ClusterSnapshot { map, report, missing: Vec::new() })
+    }
+
+    /// As [`Remote::status`]; an error if a shard does not answer.
+    pub(crate) fn whole_status(&self) -> anyhow::Result<ClusterSnapshot> {
+        let status = self.status()?;
+        match status.missing.first() {
+            None => Ok(status),
+            Some(ShardInfo { id, servers }) => Err(problem(
+                format!("the metadata servers of shard {}, {servers}, do not answer", id.0),
+                "`shoal meta list` shows them; then again",
+            )),
+        }
+    }
+
+    /// Refuses the servers of another shard than the first, which alone knows all.
+    pub(crate) fn require_first_shard(&self) -> anyhow::Result<()> {
+        match self.meta_or_explain(&ClusterStatus {})?.shard {
+            ShardId::FIRST => Ok(()),
+            shard => Err(problem(
+                format!("{} serves shard {}, which does not know the others", self.meta, shard.0),
+                "--meta with the metadata servers of the first shard",
+            )),
+        }
+    }
+
+    /// Asks another shard. None of its servers may lead for some seconds: waits for one.
+    async fn other_shard_when_led(&self, servers: &str) -> Result<(ClusterReport, ClusterMap), CallError> {
+        let until = self.world.now() + SHARD_US;
+        loop {
+            match self.other_shard(servers).await {
+                Err(CallError::Unreachable) if self.world.now() < until => self.world.sleep(RETRY_US).await,
+                answer => return answer,
+            }
+        }
     }
 
     async fn other_shard(&self, servers: &str) -> Result<(ClusterReport, ClusterMap), CallError> {

@@ -100,6 +100,7 @@ fn serve(
         listen: listen.to_owned(),
         identity: identity(Role::Meta),
         memory_budget: meta::MEMORY_BUDGET_DEFAULT,
+        first_shard: None,
     };
     let options = ServerOptions { service, advertise: listen.to_owned(), join };
     let server = Server::new(world.clone(), engine, options);
@@ -124,6 +125,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             free: 1,
             incarnation: Incarnation(1),
             class: BrickClass::Ssd,
+            shards: Vec::new(),
         };
         let ask = Rc::new(Asker { peers, address: address.to_owned() });
         ask.ask(&brick).await;

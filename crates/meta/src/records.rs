@@ -110,6 +110,8 @@ types::records! {
         servers: String,
         /// It is not part of the cluster any more.
         removed: bool,
+        /// For whom its number was given out; 0 if nobody knows.
+        token: u64,
     }
     /// The shard that a store is of.
     #[derive(Default)]

@@ -149,7 +149,8 @@ impl Restoring {
                     _ => since / SECONDS_OF_A_VOLUME,
                 };
                 let raised = (old - start).saturating_add(VOLUMES_STEP);
-                let raised = start.saturating_add(raised.max(u32::try_from(by_clock).unwrap_or(0)));
+                let by_clock = u32::try_from(by_clock).ok().filter(|count| *count < (end - start) / 2);
+                let raised = start.saturating_add(raised.max(by_clock.unwrap_or(0)));
                 (raised < end).then(|| to_value(&raised)).ok_or(MetaError::Damaged).map(Some)?
             }
             keys::Restore::Brick => {

@@ -41,6 +41,7 @@ use std::rc::Rc;
 
 use futures_util::future::{join, join5, select};
 use types::messages::replica::MetaMember;
+use types::messages::session::Role;
 use types::{ClusterId, Refusal};
 use world::{Handler, Identity, Listener, Notify, Peers, World, serve};
 
@@ -61,6 +62,9 @@ pub struct MetaOptions {
     pub identity: Identity,
     /// Its memory budget in bytes. The engine's cache is sized when the engine is opened.
     pub memory_budget: u64,
+    /// Of another shard than the first: the metadata servers of the first one, with commas between them, if they are elsewhere
+    /// than the store has them.
+    pub first_shard: Option<String>,
 }
 
 /// Why a service has ended.
@@ -78,12 +82,16 @@ pub enum Ended {
 pub(crate) struct Shared {
     pub(crate) world: World,
     peers: Peers,
+    /// Connections to other shards. As a client: those that follow refuse it, and the one that leads is found.
+    to_shards: Peers,
     /// The other servers; `None` if this one is alone.
     leading: Option<Rc<Leading>>,
     /// Where others would reach this server, while it is alone; `None` where it cannot have any.
     pub(crate) alone: Option<String>,
     /// Where this server is reached.
     advertise: String,
+    /// Where the first shard is, by the operator.
+    first_shard: Option<String>,
     /// Volumes are made and deleted one at a time.
     volumes_change: futures_util::lock::Mutex<()>,
     /// Set when the service ends in order.
@@ -204,6 +212,7 @@ impl Service {
         leading: Option<Rc<Leading>>,
     ) -> Service {
         let advertise = options.advertise.clone();
+        let first_shard = options.service.first_shard.clone();
         let options = options.service;
         let accountable = !state.store.engine().is_memory();
         let lost = Cluster::lost_bricks(&state.store).unwrap_or_default();
@@ -213,10 +222,12 @@ impl Service {
         state.volatile.truncations.count_from(world.random());
         let shared = Shared {
             peers: Peers::new(world.clone(), identity.clone()),
+            to_shards: Peers::new(world.clone(), Identity { role: Role::Client, ..identity.clone() }),
             world: world.clone(),
             leading,
             alone,
             advertise,
+            first_shard,
             volumes_change: futures_util::lock::Mutex::new(()),
             ended: Cell::new(None),
             memory_budget: options.memory_budget,

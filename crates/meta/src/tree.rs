@@ -6,7 +6,7 @@ use types::{InodeId, ObjectId, Refusal, VolumeId};
 
 use crate::keys;
 use crate::kv::Txn;
-use crate::records::{Entry, Inode, Listed, ToPurge};
+use crate::records::{Entry, Inode, Listed, OwnShard, ToPurge};
 use crate::volatile::{Effect, VolumeTable};
 use crate::volume_inode::VolumeInode;
 
@@ -133,10 +133,19 @@ impl Txn<'_> {
         is_wanted: impl Fn(u64) -> bool,
     ) -> Result<u64, Refusal> {
         let key = keys::id_counter();
-        let next = self.get::<u64>(&key)?.unwrap_or(InodeId::ROOT.0) + 1;
+        let next = match self.get::<u64>(&key)? {
+            Some(last) => last + 1,
+            None => self.first_id()?,
+        };
         let id = types::cost::walked(next..next + u64::from(tries)).find(|id| is_wanted(*id)).unwrap_or(next);
         self.put(key, &id);
         Ok(id)
+    }
+
+    /// The first id that is given out.
+    fn first_id(&self) -> Result<u64, Refusal> {
+        let own: Option<OwnShard> = self.get(&keys::own_shard())?;
+        Ok(own.unwrap_or_default().shard.numbers().start + InodeId::ROOT.0 + 1)
     }
 
     pub(crate) fn count_inodes(&mut self, volume: VolumeId, change: i64) -> Result<(), Refusal> {

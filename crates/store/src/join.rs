@@ -112,8 +112,10 @@ impl Server {
                     && self.backoffs.borrow().get(&(id, slot)).is_none_or(|p| p.until <= now)
             });
             for (id, epoch, slot) in candidates {
-                if self.primary.borrow().joins() >= JOINS_MAX || self.check_lease(id.volume).is_err() {
-                    break;
+                // A shard that is away may keep its own from ending.
+                let joins = self.primary.borrow().joins(id.volume.shard());
+                if joins >= JOINS_MAX || self.check_lease(id.volume).is_err() {
+                    continue;
                 }
                 let attempt = self.primary.borrow_mut().begin_join(id, epoch, slot, now);
                 if let Some(attempt) = attempt {
@@ -154,7 +156,7 @@ impl Server {
     }
 
     async fn bring_level(&self, attempt: Attempt) -> Result<(), Failure> {
-        let address = self.address_of(attempt.brick).ok_or(Failure::Over)?;
+        let address = self.address_in(attempt.id.volume, attempt.brick).ok_or(Failure::Over)?;
         let join = Join { server: self, attempt, address, incarnation: Cell::new(None) };
         join.start_clean().await?;
         join.compare().await?;
@@ -199,7 +201,7 @@ impl Server {
         whole: bool,
     ) {
         let (id, seq) = (prepare.group, prepare.seq);
-        let answer = match self.address_of(offer.brick) {
+        let answer = match self.address_in(id.volume, offer.brick) {
             Some(address) => {
                 let prepare = Prepare { decided: offer.decided, ..prepare };
                 self.peers.call_within(OFFER_US, &address, epoch, &prepare, payload).await
@@ -361,8 +363,9 @@ impl Join<'_> {
                 if *brick == server.options.brick {
                     return server.unit_list(epoch, list).await.map_err(|refusal| self.of_live(refusal));
                 }
-                let address =
-                    server.address_of(*brick).ok_or(Failure::Busy("a live brick has no address"))?;
+                let address = server
+                    .address_in(id.volume, *brick)
+                    .ok_or(Failure::Busy("a live brick has no address"))?;
                 let call = server.peers.call_within(LIST_US, &address, epoch, &list, Buf::empty());
                 match server.while_reached(&address, call).await {
                     Ok((page, _)) => Ok(page),
@@ -648,7 +651,7 @@ impl Join<'_> {
             if slot.brick == server.options.brick {
                 return server.decide(epoch, decide.clone()).await.map_err(CallError::Refused).map(drop);
             }
-            let address = server.address_of(slot.brick).ok_or(CallError::Unreachable)?;
+            let address = server.address_in(id.volume, slot.brick).ok_or(CallError::Unreachable)?;
             server.peers.call_within(STEP_US, &address, epoch, decide, Buf::empty()).await.map(drop)
         });
         let (told, joining) =
@@ -667,10 +670,10 @@ impl Join<'_> {
         let admit = GroupAdmit { group: id, epoch, brick: server.options.brick, slot: slot as u8 };
         // Whether an answer was lost: then a request could still be on its way and take effect later.
         let mut unsure = false;
-        let meta = &server.meta_of(id.volume);
         while server.primary.borrow().in_epoch(id, epoch).is_some() {
             let progress = server.progress.wait();
-            match server.peers.call_within(ADMIT_US, meta, Epoch(0), &admit, Buf::empty()).await {
+            let meta = server.meta_of(id.volume);
+            match server.peers.call_within(ADMIT_US, &meta, Epoch(0), &admit, Buf::empty()).await {
                 Ok(_) => server.want_map(id.volume),
                 Err(CallError::Refused(Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::NotServing)) => {
                     server.want_map(id.volume);

@@ -1,12 +1,13 @@
 //! A brick as a member of the cluster: it joins each shard, renews its leases, follows the maps.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use types::limits::{HEARTBEAT_US, LEASE_US};
 use types::messages::cluster::{
     BrickHeartbeat, BrickJoin, BrickJoined, ClusterMap, HeartbeatReply, MapFetch,
 };
-use types::{Buf, Epoch, MapVersion, Refusal};
+use types::{Buf, Epoch, MapVersion, Refusal, ShardId};
 use world::CallError;
 
 use crate::error::BrickError;
@@ -55,6 +56,7 @@ impl Server {
             free: self.free_bytes(),
             incarnation: self.incarnation,
             class: self.options.class,
+            shards: self.known_shards(),
         };
         let meta = shard.meta.borrow().clone();
         let (reply, _): (BrickJoined, Buf) = self.peers.call(&meta, Epoch(0), &join, Buf::empty()).await?;
@@ -68,6 +70,14 @@ impl Server {
         self.fetch_map(shard, reply.map).await?;
         shard.lease_until.set(sent + LEASE_US);
         Ok(())
+    }
+
+    /// The other shards of which this brick knows, or holds groups.
+    fn known_shards(&self) -> Vec<ShardId> {
+        let known = self.shards.all().into_iter().map(|shard| shard.id);
+        let mut shards: BTreeSet<ShardId> = known.chain(self.slot.borrow().shards()).collect();
+        shards.remove(&ShardId::FIRST);
+        shards.into_iter().collect()
     }
 
     /// The metadata service was restored from a backup: files may have objects again that were removed since. A write to one of
@@ -130,6 +140,8 @@ impl Server {
                     if refused.replace(refusal) != Some(refusal) {
                         tracing::error!(shard = %shard.id, %refusal, "a shard does not take this brick");
                     }
+                    // It may take another attempt to join.
+                    shard.lease_until.set(0);
                     HEARTBEAT_US
                 }
             };

@@ -112,7 +112,7 @@ pub(crate) struct Server {
     pub(crate) coders: RefCell<BTreeMap<Code, Coder>>,
     /// One operation at a time on a stripe; reads through the primary share a place.
     pub(crate) lanes: Lanes,
-    /// Bytes of writes accepted and not yet committed.
+    /// Bytes of writes accepted and not yet committed, in all shards.
     pub(crate) accepted: Cell<usize>,
     /// Writes of a client up to this number must become stable now.
     pub(crate) urgent: RefCell<BTreeMap<ClientId, ClientSeq>>,
@@ -347,9 +347,16 @@ impl Server {
         map.volume(id.volume).and_then(|volume| volume.tier_of_group(id.index)).ok_or(Refusal::NotServing)
     }
 
-    /// Where a brick's server listens. A brick that starts joins the first shard before the others.
+    /// Where the server of a brick of one of a volume's groups listens.
+    pub(crate) fn address_in(&self, volume: VolumeId, brick: BrickId) -> Option<String> {
+        let address = self.map_of(volume).brick(brick).map(|info| info.address.clone());
+        address.or_else(|| self.address_of(brick))
+    }
+
+    /// Where a brick's server listens, as some shard knows it.
     pub(crate) fn address_of(&self, brick: BrickId) -> Option<String> {
-        self.shards.first().map.borrow().brick(brick).map(|info| info.address.clone())
+        let address = |map: &ClusterMap| map.brick(brick).map(|info| info.address.clone());
+        self.shards.all().iter().find_map(|shard| address(&shard.map.borrow()))
     }
 
     /// The coder of a code.

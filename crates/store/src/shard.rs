@@ -24,6 +24,9 @@ pub(crate) struct Shard {
     pub(crate) restored: Cell<u64>,
     /// Its clients whose writes are refused.
     pub(crate) fences: RefCell<Fences>,
+    /// Bytes of writes to its volumes that are accepted and not yet committed. While a shard is away they stay, and may not take the
+    /// room of the others.
+    pub(crate) accepted: Cell<usize>,
     /// Notified when the map should be fetched at once.
     pub(crate) map_wanted: Notify,
     /// The first shard does not name it any more.
@@ -39,6 +42,7 @@ impl Shard {
             lease_until: Cell::new(0),
             restored: Cell::new(0),
             fences: RefCell::new(Fences { upto: ClientId(id.numbers().start), mounted: Vec::new() }),
+            accepted: Cell::new(0),
             map_wanted: Notify::new(),
             is_gone: Cell::new(false),
         })
@@ -78,6 +82,11 @@ impl Shards {
     pub(crate) fn all(&self) -> Vec<Rc<Shard>> {
         let others = self.others.borrow();
         std::iter::once(&self.first).chain(others.values()).cloned().collect()
+    }
+
+    /// How many they are.
+    pub(crate) fn count(&self) -> usize {
+        1 + self.others.borrow().len()
     }
 
     /// Follows the list in the first shard's map. Returns the shards that are new.

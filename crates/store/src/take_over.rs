@@ -100,7 +100,7 @@ impl Server {
             let answer = if brick == self.options.brick {
                 self.new_epoch(new).await.map_err(CallError::Refused)
             } else {
-                let address = self.address_of(brick)?;
+                let address = self.address_in(id.volume, brick)?;
                 let call = self.peers.call_within(STEP_TIMEOUT_US, &address, epoch, &new, Buf::empty());
                 call.await.map(|(tail, _)| tail)
             };
@@ -130,7 +130,7 @@ impl Server {
             let answer = if brick == self.options.brick {
                 self.decide(epoch, decide).await.map_err(CallError::Refused)
             } else {
-                let Some(address) = self.address_of(brick) else { return false };
+                let Some(address) = self.address_in(id.volume, brick) else { return false };
                 let call = self.peers.call_within(STEP_TIMEOUT_US, &address, epoch, &decide, Buf::empty());
                 call.await.map(|(done, _)| done)
             };

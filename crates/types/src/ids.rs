@@ -71,7 +71,7 @@ impl ShardId {
     /// Ids of inodes, objects and clients that the shard may give out. In the first shard they count from 1.
     pub fn numbers(self) -> Range<u64> {
         let first = u64::from(self.0) << NUMBER_SHIFT;
-        first..first + (1 << NUMBER_SHIFT)
+        first..first.saturating_add(1 << NUMBER_SHIFT)
     }
 
     /// Ids of volumes that the shard may give out.

@@ -88,7 +88,8 @@ fn init_shard(args: &InitArgs, first: &str, output: &Output) -> anyhow::Result<(
     let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
     let remote = Remote::new(&Target { meta: first.to_owned(), key, key_file: args.key_file.clone() })?;
     // The number is asked for when the directory is known to be new: it is given out once.
-    let number = || match remote.meta_or_refusal(&ShardAdd {})? {
+    let add = ShardAdd { token: real_world()?.random().max(1) };
+    let number = || match remote.meta_or_refusal(&add)? {
         Ok(added) => Ok((remote.cluster(), added.shard)),
         Err(Refusal::TooMany) => Err(problem(
             format!("a cluster has at most {SHARDS_MAX} shards, those that were removed included"),

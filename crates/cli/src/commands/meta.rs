@@ -72,6 +72,9 @@ pub(crate) struct MetaArgs {
     /// nothing once it is one
     #[arg(long, value_name = "ADDR[,ADDR...]")]
     join: Option<String>,
+    /// Of another shard than the first: the metadata servers of the first one, if they have moved since the shard was made
+    #[arg(long, value_name = "ADDR[,ADDR...]")]
+    shard_of: Option<String>,
     /// File with the cluster's key
     #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE")]
     key_file: Option<PathBuf>,
@@ -136,6 +139,7 @@ fn serve(args: &MetaArgs) -> anyhow::Result<()> {
         listen: args.listen.clone(),
         identity: Identity { cluster: ClusterId::default(), key, role: Role::Meta, name: String::new() },
         memory_budget: args.memory.0,
+        first_shard: args.shard_of.clone(),
     };
     let options = ServerOptions { service, advertise, join: args.join.clone() };
     let listening =

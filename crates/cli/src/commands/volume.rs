@@ -143,6 +143,7 @@ pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
 
 fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result<()> {
     let mut request = requested(args)?;
+    remote.require_first_shard()?;
     let map = remote.status()?.map;
     request.placement = args.placement.spec(request.same_node, &map)?;
     let name = &request.name;
@@ -173,7 +174,7 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
         }
         Err(Refusal::NotServing) => {
             return Err(problem(
-                "the metadata servers of a shard do not answer: they may have a volume of this name",
+                "a shard does not answer, and may have a volume of this name; or it has not heard of the present topology yet",
                 "`shoal meta list` shows them; start them, or wait until one leads",
             ));
         }
@@ -181,12 +182,6 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
             return Err(problem(
                 "the cluster has no such shard, or none of its servers has led yet",
                 "`shoal meta list` shows the shards",
-            ));
-        }
-        Err(Refusal::Unsupported) => {
-            return Err(problem(
-                "--meta names the servers of another shard than the first",
-                "--meta with those of the first one: only they know all volumes",
             ));
         }
         Err(refusal) => anyhow::bail!("cannot make the volume `{name}`: {refusal}"),

@@ -148,6 +148,7 @@ impl Cluster {
                 listen: listen.clone(),
                 identity: identity(Role::Meta),
                 memory_budget: 1 << 26,
+                first_shard: None,
             };
             let options = ServerOptions { service, advertise: listen, join };
             let error = Server::new(on, engine, options).run(&|_| {}).await;

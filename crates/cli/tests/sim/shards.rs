@@ -218,7 +218,7 @@ async fn map_where(world: &World, is_wanted: impl Fn(&ClusterMap) -> bool) -> Cl
 async fn divide(cluster: &Cluster, world: &World, code: &str, prng: &Prng) -> OtherShard {
     let made = ask(world, &create(VOLUME, code, None)).await;
     assert!(matches!(made, Ok(_) | Err(Refusal::Exists)), "{made:?}");
-    let ShardAdded { shard } = ask(world, &ShardAdd {}).await.expect("there is room");
+    let ShardAdded { shard } = ask(world, &ShardAdd { token: 1 }).await.expect("there is room");
     if prng.coin() {
         // Nobody waits for a shard that was never served.
         let again = ask(world, &create(VOLUME, code, None)).await;
@@ -246,10 +246,13 @@ async fn divide(cluster: &Cluster, world: &World, code: &str, prng: &Prng) -> Ot
             assert_eq!(ask(world, &create(name, code, shard)).await.err(), Some(Refusal::Exists));
         }
     }
-    let found = ask(world, &ShardFind { volume: OTHER.to_owned() }).await.expect("it is there");
+    let found = ask(world, &ShardFind { volume: OTHER.to_owned(), local: false }).await.expect("it is there");
     assert!(found.servers.is_some_and(|servers| servers.contains(OTHER_NODES[0])));
-    let nowhere = ask(world, &ShardFind { volume: "dry".to_owned() }).await;
-    assert_eq!(nowhere, Ok(ShardFound { servers: None, volumes: 1 }));
+    let nowhere = ask(world, &ShardFind { volume: "dry".to_owned(), local: false }).await;
+    assert!(
+        matches!(nowhere, Ok(ShardFound { servers: None, volumes: 1, bricks: BRICKS, .. })),
+        "{nowhere:?}"
+    );
     other
 }
 
@@ -367,11 +370,12 @@ async fn remove(cluster: &Cluster, world: &World) {
     map_where(world, |map| map.shards.is_empty()).await;
     OtherShard::nodes().iter().for_each(|node| cluster.sim.kill(node));
     assert_eq!(
-        ask(world, &ShardAdd {}).await,
+        ask(world, &ShardAdd { token: 2 }).await,
         Ok(ShardAdded { shard: ShardId(shard.0 + 1) }),
         "a new number"
     );
     assert_eq!(ask(world, &ShardRemove { shard: ShardId(shard.0 + 1), lost: false }).await.err(), None);
-    let found = ask(world, &ShardFind { volume: OTHER.to_owned() }).await.expect("nobody is away");
+    let found =
+        ask(world, &ShardFind { volume: OTHER.to_owned(), local: false }).await.expect("nobody is away");
     assert_eq!(found.servers, None);
 }

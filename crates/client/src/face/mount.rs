@@ -95,8 +95,7 @@ impl Mount {
     ) -> Result<Arc<Mount>, MountError> {
         let peers = Peers::new(world.clone(), options.identity.clone());
         let volume = options.volume.clone();
-        options.meta = shard_of(world, &peers, &options.meta, &volume).await?;
-        let meta = options.meta.clone();
+        let meta = shard_of(world, &peers, &options.meta, &volume).await?;
         let wrong = |error| MountError::of(error, &meta, &volume);
         // Its disk may be slow, so before the lease begins, which nobody renews yet.
         let for_volume = match options.disk_cache.clone() {
@@ -150,7 +149,7 @@ impl Mount {
         let tunings = Arc::new(Tunings::default());
         view.check_tuning();
         tunings.set_volume(view.tuning.unwrap_or_default());
-        let routes = Arc::new(Routes::new(options, joined.volume, lease, view));
+        let routes = Arc::new(Routes::new(options, meta, joined.volume, lease, view));
         Ok(Arc::new(Mount {
             root: joined.root,
             files: Arc::default(),
@@ -379,7 +378,7 @@ fn budgets(options: &MountOptions, view: &MapView) -> (u64, u64) {
 /// The metadata servers of the shard that has the volume; `meta` are those that the mount was given. Waits for a shard that may have
 /// it and does not answer yet.
 async fn shard_of(world: &World, peers: &Peers, meta: &str, volume: &str) -> Result<String, MountError> {
-    let find = ShardFind { volume: volume.to_owned() };
+    let find = ShardFind { volume: volume.to_owned(), local: false };
     let until = world.now() + JOIN_US;
     loop {
         let found = peers.call_within(JOIN_US, meta, Epoch::default(), &find, Buf::empty()).await;

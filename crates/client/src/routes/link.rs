@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use types::code_probe::{CodeProbe, hit};
-use types::messages::cluster::{ClientJoin, ClientJoined, MapFetch};
+use types::messages::cluster::{ClientJoin, ClientJoined, MapFetch, ShardFind, ShardFound};
 use types::messages::names::Caller;
 use types::wire::Request;
 use types::{Buf, ClientId, Epoch, MapVersion, ObjectId, Refusal, RetryAction, StripeKey};
@@ -20,6 +20,8 @@ use crate::state::counters::Counter;
 
 /// How long the metadata service may take to send the map, in microseconds.
 const MAP_GET_US: u64 = 3_000_000;
+/// How long the first shard may take to say where the servers of another one are, in microseconds.
+const FIND_US: u64 = 500_000;
 
 /// The connections of one thread to the servers.
 pub(crate) struct Link {
@@ -53,9 +55,27 @@ impl Link {
 
     /// Asks the metadata service once.
     pub(crate) async fn ask_once<R: Request>(&self, us: u64, request: &R) -> Result<R::Reply, CallError> {
-        let meta = &self.routes.options.meta;
-        let answer = self.peers.call_within(us, meta, Epoch::default(), request, Buf::empty()).await;
+        let meta = self.routes.servers();
+        let answer = self.peers.call_within(us, &meta, Epoch::default(), request, Buf::empty()).await;
+        if matches!(&answer, Err(CallError::Unreachable)) {
+            self.find_servers(&meta).await;
+        }
         answer.map(|(reply, _)| reply)
+    }
+
+    /// The metadata servers of another shard than the first may have become others: the first one knows.
+    async fn find_servers(&self, asked: &str) {
+        let first = &self.routes.options.meta;
+        if **first == *asked {
+            return;
+        }
+        let find = ShardFind { volume: self.routes.options.volume.clone(), local: false };
+        let found = self.peers.call_within(FIND_US, first, Epoch::default(), &find, Buf::empty()).await;
+        let servers = found.ok().and_then(|(ShardFound { servers, .. }, _)| servers);
+        if let Some(servers) = servers.filter(|servers| !servers.is_empty() && *servers != asked) {
+            tracing::info!(servers, "the metadata servers of the volume's shard");
+            self.routes.set_servers(servers);
+        }
     }
 
     /// Asks the metadata service, with retries; joins again if it has restarted.

@@ -46,6 +46,8 @@ pub(crate) struct Routes {
     pub(super) refreshing: async_lock::Mutex<()>,
     /// Held while a task joins again.
     pub(super) joining: async_lock::Mutex<()>,
+    /// The metadata servers of the volume's shard, with commas between them.
+    servers: Mutex<Arc<str>>,
     map: Mutex<Arc<MapView>>,
     refreshes: AtomicU64,
     /// Until when no stripe goes along a tree of members.
@@ -56,8 +58,24 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    pub(crate) fn new(options: MountOptions, volume: VolumeId, lease: LeaseState, map: MapView) -> Routes {
+    /// The metadata servers of the volume's shard, with commas between them.
+    pub(crate) fn servers(&self) -> Arc<str> {
+        lock(&self.servers).clone()
+    }
+
+    pub(crate) fn set_servers(&self, servers: String) {
+        *lock(&self.servers) = servers.into();
+    }
+
+    pub(crate) fn new(
+        options: MountOptions,
+        servers: String,
+        volume: VolumeId,
+        lease: LeaseState,
+        map: MapView,
+    ) -> Routes {
         Routes {
+            servers: Mutex::new(servers.into()),
             options,
             volume,
             lease,

@@ -44,7 +44,7 @@ impl Link {
                 let brick = self.routes.map().brick_at(&address);
                 let server = match brick {
                     Some(brick) => Server::Brick(brick),
-                    None if *address == *self.routes.options.meta => Server::Meta,
+                    None if *address == *self.routes.servers() => Server::Meta,
                     None => Server::Unknown,
                 };
                 SlowKind::Call { request, server, credit_us, served }

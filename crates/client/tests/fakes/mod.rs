@@ -157,6 +157,7 @@ impl Cluster {
                 near_writer: false,
             }],
             topology: String::new(),
+            shards: Vec::new(),
         };
         let known = Known {
             map,

@@ -74,7 +74,8 @@ impl Cluster {
     }
 
     fn put_brick(&mut self, request: &BrickJoin, now: u64) {
-        let BrickJoin { brick: id, device, node, ref address, capacity, free, incarnation, class } = *request;
+        let BrickJoin { brick: id, device, node, ref address, capacity, free, incarnation, class, .. } =
+            *request;
         let before = self.instances.insert(id, BrickInstance { incarnation, device, heard: now });
         assert!(
             before.is_none_or(|before| before.device == device),

@@ -50,6 +50,9 @@ pub(crate) struct Cluster {
     pub(super) own: OwnShard,
     /// The last number that was given to a shard.
     pub(super) last_shard: ShardId,
+    /// For whom numbers were given out.
+    pub(super) shard_tokens: BTreeMap<ShardId, u64>,
+    pub(super) removed_shards: BTreeSet<ShardId>,
 }
 
 /// Calls `load` with the id and the record of every key with a prefix.
@@ -85,7 +88,19 @@ impl Cluster {
         let restored = store.get(&keys::restored(), from_value::<u64>)?.0;
         let restored = restored.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or(0);
         let (own, last_shard) = (OwnShard::default(), ShardId::FIRST);
-        let mut arbiter = Cluster { map, instances, deleted, history, restored, topology, own, last_shard };
+        let (shard_tokens, removed_shards) = (BTreeMap::new(), BTreeSet::new());
+        let mut arbiter = Cluster {
+            map,
+            instances,
+            deleted,
+            history,
+            restored,
+            topology,
+            own,
+            last_shard,
+            shard_tokens,
+            removed_shards,
+        };
         arbiter.load_shards(store)?;
         let of_volume = |key: &[u8]| keys::last_u32(key).map(VolumeId);
         let of_brick = |key: &[u8]| keys::last_u32(key).map(BrickId);

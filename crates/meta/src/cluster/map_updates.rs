@@ -231,7 +231,7 @@ mod tests {
             check(&fixture, "a new epoch");
             assert!(fixture.state.cluster.tune_volume(volume, "read-ahead=off").is_ok());
             check(&fixture, "new settings of a volume");
-            let (shard, _) = fixture.state.cluster.add_shard().expect("there is room");
+            let (shard, _) = fixture.state.cluster.add_shard(1).expect("there is room");
             check(&fixture, "a new shard");
             assert!(fixture.state.cluster.shard_announced(shard, "c:1,d:1").is_ok());
             check(&fixture, "its servers");

@@ -33,4 +33,5 @@ mod volumes;
 pub(crate) use bricks::NO_LIFE;
 pub(crate) use map::Cluster;
 pub(crate) use recovery::{FLOOR_STEP, Recovery};
+pub(crate) use shards::{is_callable, is_loopback};
 pub(crate) use volumes::check_disk_size;

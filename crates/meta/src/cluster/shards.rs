@@ -23,9 +23,14 @@ impl Cluster {
         let of_shard = |key: &[u8]| key.last().map(|id| ShardId(*id));
         each(store, &keys::all::shards(), of_shard, |id, record: ShardRecord| {
             self.last_shard = self.last_shard.max(id);
-            if !record.removed {
-                self.map.shards.push(ShardInfo { id, servers: record.servers });
+            if record.removed {
+                self.removed_shards.insert(id);
+                return;
             }
+            if record.token != 0 {
+                self.shard_tokens.insert(id, record.token);
+            }
+            self.map.shards.push(ShardInfo { id, servers: record.servers });
         })
     }
 
@@ -49,43 +54,149 @@ impl Cluster {
         writes
     }
 
-    /// One more shard.
-    pub(crate) fn add_shard(&mut self) -> Result<(ShardId, Writes), Refusal> {
+    /// One more shard; for a token that has one already, that one.
+    pub(crate) fn add_shard(&mut self, token: u64) -> Result<(ShardId, Writes), Refusal> {
         if self.own.shard != ShardId::FIRST {
             return Err(Refusal::Unsupported);
+        }
+        if let Some((id, _)) = self.shard_tokens.iter().find(|(_, known)| **known == token) {
+            return Ok((*id, Writes::new()));
         }
         let id = ShardId(self.last_shard.0 + 1);
         if usize::from(id.0) >= SHARDS_MAX {
             return Err(Refusal::TooMany);
         }
-        self.last_shard = id;
+        self.shard_tokens.insert(id, token);
+        Ok((id, self.admit_shard(id, token)))
+    }
+
+    fn admit_shard(&mut self, id: ShardId, token: u64) -> Writes {
+        self.last_shard = self.last_shard.max(id);
         let servers = String::new();
-        self.map.shards.push(ShardInfo { id, servers: servers.clone() });
-        Ok((id, self.publish_shard(id, ShardRecord { servers, removed: false })))
+        let at = self.map.shards.partition_point(|info| info.id < id);
+        self.map.shards.insert(at, ShardInfo { id, servers: servers.clone() });
+        self.publish_shard(id, ShardRecord { servers, removed: false, token })
+    }
+
+    /// Bricks know these shards. A first shard that was restored may have forgotten some that were added since the backup: they are
+    /// shards again, and their numbers are not given out once more.
+    pub(crate) fn shards_known_to_bricks(&mut self, known: &[ShardId]) -> Writes {
+        let mut writes = Writes::new();
+        if self.own.shard != ShardId::FIRST {
+            return writes;
+        }
+        for id in known.iter().filter(|id| (1..SHARDS_MAX).contains(&usize::from(id.0))) {
+            let is_known =
+                self.removed_shards.contains(id) || self.map.shards.iter().any(|info| info.id == *id);
+            if !is_known {
+                tracing::warn!(shard = %id, "a brick knows a shard that the restored metadata does not");
+                writes.extend(self.admit_shard(*id, 0));
+            }
+        }
+        writes
     }
 
     /// Where the servers of another shard are. No writes if they are known to be there.
     pub(crate) fn shard_announced(&mut self, id: ShardId, servers: &str) -> Result<Writes, Refusal> {
-        let known = self.map.shards.iter_mut().find(|info| info.id == id).ok_or(Refusal::Unknown)?;
-        if known.servers == servers {
-            return Ok(Writes::new());
+        if self.own.shard != ShardId::FIRST || servers.len() > SERVERS_MAX || !is_callable(servers) {
+            return Err(Refusal::Invalid);
         }
-        tracing::info!(shard = %id, servers, "the metadata servers of a shard");
-        servers.clone_into(&mut known.servers);
-        let record = ShardRecord { servers: servers.to_owned(), removed: false };
-        Ok(self.publish_shard(id, record))
+        let mut writes = self.shards_known_to_bricks(&[id]);
+        let token = self.shard_tokens.get(&id).copied().unwrap_or(0);
+        let known = self.map.shards.iter_mut().find(|info| info.id == id).ok_or(Refusal::Unknown)?;
+        if known.servers != servers {
+            tracing::info!(shard = %id, servers, "the metadata servers of a shard");
+            servers.clone_into(&mut known.servers);
+            let record = ShardRecord { servers: servers.to_owned(), removed: false, token };
+            writes.extend(self.publish_shard(id, record));
+        }
+        Ok(writes)
     }
 
     /// Forgets a shard.
     pub(crate) fn remove_shard(&mut self, id: ShardId) -> Result<Writes, Refusal> {
         let at = self.map.shards.iter().position(|info| info.id == id).ok_or(Refusal::Unknown)?;
         let servers = self.map.shards.remove(at).servers;
-        Ok(self.publish_shard(id, ShardRecord { servers, removed: true }))
+        self.removed_shards.insert(id);
+        self.shard_tokens.remove(&id);
+        Ok(self.publish_shard(id, ShardRecord { servers, removed: true, token: 0 }))
     }
 
     fn publish_shard(&mut self, id: ShardId, record: ShardRecord) -> Writes {
         let mut writes = Writes::from([(keys::shard(id), Some(to_value(&record)))]);
         self.publish([Changed::Shards], &mut writes);
         writes
+    }
+}
+
+/// Most bytes of a list of servers.
+const SERVERS_MAX: usize = 1024;
+
+/// Whether each of some servers, with commas between them, has an address that others can call.
+pub(crate) fn is_callable(servers: &str) -> bool {
+    let is_any = |server: &str| ["0.0.0.0:", "[::]:"].iter().any(|any| server.starts_with(any));
+    servers.split(',').all(|server| server.contains(':') && !is_any(server))
+}
+
+/// Whether one of some servers has an address of the caller's own machine.
+pub(crate) fn is_loopback(servers: &str) -> bool {
+    servers
+        .split(',')
+        .any(|server| ["127.", "localhost:", "[::1]:"].iter().any(|own| server.starts_with(own)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::on_all;
+
+    #[test]
+    fn a_number_is_given_out_once() {
+        on_all(|mut fixture| {
+            let cluster = &mut fixture.state.cluster;
+            let mut add = |token| cluster.add_shard(token).map(|(id, _)| id);
+            assert_eq!((add(5), add(5), add(6)), (Ok(ShardId(1)), Ok(ShardId(1)), Ok(ShardId(2))));
+            assert!(cluster.remove_shard(ShardId(2)).is_ok());
+            assert_eq!(cluster.remove_shard(ShardId(2)).err(), Some(Refusal::Unknown));
+            assert_eq!(
+                cluster.shard_announced(ShardId(2), "a:1").err(),
+                Some(Refusal::Unknown),
+                "it was removed"
+            );
+            // Bricks know of one that was added after the backup.
+            assert!(!cluster.shards_known_to_bricks(&[ShardId(2), ShardId(4), ShardId(9)]).is_empty());
+            assert_eq!(cluster.map().shards.iter().map(|info| info.id.0).collect::<Vec<_>>(), [1, 4]);
+            assert_eq!(cluster.add_shard(7).map(|(id, _)| id), Ok(ShardId(5)));
+            assert!(cluster.shard_announced(ShardId(6), "b:1,c:1").is_ok(), "so does its own leader");
+            assert_eq!(cluster.add_shard(8).map(|(id, _)| id), Ok(ShardId(7)));
+            assert_eq!(cluster.add_shard(9).err(), Some(Refusal::TooMany));
+            for useless in ["", "0.0.0.0:7400", "a", "a:1,"] {
+                assert_eq!(
+                    cluster.shard_announced(ShardId(1), useless).err(),
+                    Some(Refusal::Invalid),
+                    "{useless}"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn shards_are_kept() {
+        on_all(|mut fixture| {
+            let (id, writes) = fixture.state.cluster.add_shard(3).expect("there is room");
+            assert!(fixture.state.commit(writes));
+            let writes = fixture.state.cluster.shard_announced(id, "a:1").expect("it is known");
+            assert!(fixture.state.commit(writes));
+            let mut fixture = fixture.restart_without_clients();
+            let cluster = &mut fixture.state.cluster;
+            assert_eq!(cluster.map().shards, [ShardInfo { id, servers: "a:1".to_owned() }]);
+            assert_eq!(cluster.add_shard(3).map(|(again, _)| again), Ok(id));
+            assert!(cluster.shard_announced(id, "a:1").is_ok_and(|writes| writes.is_empty()));
+            let writes = cluster.remove_shard(id).expect("it is known");
+            assert!(fixture.state.commit(writes));
+            let mut fixture = fixture.restart_without_clients();
+            assert!(fixture.state.cluster.map().shards.is_empty());
+            assert_eq!(fixture.state.cluster.add_shard(4).map(|(next, _)| next), Ok(ShardId(id.0 + 1)));
+        });
     }
 }

@@ -50,8 +50,12 @@ impl Servers {
         let world = self.simulation.node(node);
         let (engine, on, ended) = (self.engines[node].clone(), world.clone(), Rc::clone(&self.ended));
         let listen = format!("{node}:1");
-        let service =
-            MetaOptions { listen: listen.clone(), identity: identity(Role::Meta), memory_budget: MEMORY };
+        let service = MetaOptions {
+            listen: listen.clone(),
+            identity: identity(Role::Meta),
+            memory_budget: MEMORY,
+            first_shard: None,
+        };
         let join = (node != "ma").then(|| LIST.to_owned());
         let (options, name) = (ServerOptions { service, advertise: listen, join }, node.to_owned());
         world.spawn("test", async move {

@@ -24,7 +24,11 @@ impl Shared {
 
     pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BrickJoined, Refusal> {
         let now = self.world.now();
-        let HeartbeatReply { map } = self.decide(|state| state.cluster.join(request, now))?;
+        let HeartbeatReply { map } = self.decide(|state| {
+            let mut writes = state.cluster.join(request, now)?;
+            writes.extend(state.cluster.shards_known_to_bricks(&request.shards));
+            Ok(writes)
+        })?;
         let state = self.state.borrow();
         Ok(BrickJoined { map, fences: state.sessions.fences(), restored: state.cluster.restored })
     }
@@ -136,6 +140,7 @@ impl Shared {
         let state = self.state.borrow();
         let (pid, memory) = if self.accountable { (std::process::id(), resident()) } else { (0, 0) };
         Ok(ClusterReport {
+            shard: state.cluster.shard(),
             mounts: state.sessions.mounts(self.world.now(), self.world.wall()),
             purges: state.volatile.purges,
             pid,

@@ -155,7 +155,7 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         }
         VolumeDelete::KIND => reply(shared.delete_in_its_shard(&call.parse()?).await),
         TopologySet::KIND => reply(shared.topology_set(&call.parse()?)),
-        ShardAdd::KIND => reply(shared.shard_add()),
+        ShardAdd::KIND => reply(shared.shard_add(&call.parse()?)),
         ShardAnnounce::KIND => reply(shared.shard_announce(&call.parse()?)),
         ShardFind::KIND => reply(shared.shard_find(&call.parse()?).await),
         ShardRemove::KIND => reply(shared.shard_remove(&call.parse()?).await),

@@ -7,20 +7,25 @@
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use types::checksum::crc;
 use types::limits::{CALL_TIMEOUT_US, HEARTBEAT_US, LEASE_US};
 use types::messages::Done;
 use types::messages::cluster::{
-    BrickReplace, BrickReplaced, ShardAdded, ShardAnnounce, ShardAnnounced, ShardFind, ShardFound, ShardInfo,
-    ShardRemove, TopologySet, VolumeCreate, VolumeDelete, VolumeReply,
+    BrickReplace, BrickReplaced, BrickState, ReplaceError, ReplaceErrorKind, ShardAdd, ShardAdded,
+    ShardAnnounce, ShardAnnounced, ShardFind, ShardFound, ShardInfo, ShardRemove, TopologySet, VolumeCreate,
+    VolumeDelete, VolumeReply,
 };
 use types::wire::Request;
 use types::{Buf, Epoch, Refusal, ShardId};
 use world::CallError;
 
 use super::Shared;
+use crate::cluster::{is_callable, is_loopback};
 
 /// How long another shard may take to say whether it has a volume, in microseconds.
 const FIND_US: u64 = LEASE_US / 2;
+/// How long another shard may take for a request of somebody who waits for it, in microseconds.
+const FORWARD_US: u64 = CALL_TIMEOUT_US / 2;
 
 /// Tells the first shard where the servers of this one are, while this server leads.
 pub(super) async fn run(shared: Rc<Shared>) {
@@ -65,23 +70,26 @@ impl Shared {
         self.state.borrow().cluster.map().volume_named(name).is_some()
     }
 
-    /// The volumes here, and deleted ones of which bricks have bytes.
-    fn count_volumes(&self) -> u32 {
-        let state = self.state.borrow();
-        (state.cluster.map().volumes.len() + state.cluster.deleted().count()) as u32
-    }
-
     async fn announce(&self) -> Result<(), CallError> {
-        let first = self.state.borrow().cluster.first_servers().to_owned();
+        let known = self.state.borrow().cluster.first_servers().to_owned();
         let announce = ShardAnnounce { shard: self.shard(), servers: self.servers() };
-        let call = self.peers.call_within(FIND_US, &first, Epoch(0), &announce, Buf::default());
-        let (ShardAnnounced { servers, topology }, _) = call.await?;
-        let is_new = !servers.is_empty() && servers != first;
-        let moved = self.state.borrow().cluster.map().topology != topology;
-        if is_new {
+        let mut answer = Err(CallError::Unreachable);
+        // What the operator says counts until the first shard has answered there, and told where all its servers are.
+        for first in [Some(&known), self.first_shard.as_ref()].into_iter().flatten() {
+            let call = self.to_shards.call_within(FIND_US, first, Epoch(0), &announce, Buf::default());
+            answer = call.await.map(|(answer, _)| (answer, first.clone()));
+            if answer.is_ok() {
+                break;
+            }
+        }
+        let (ShardAnnounced { servers, topology }, asked) = answer?;
+        // An address of the first shard's own machine means another one here.
+        let servers =
+            if servers.is_empty() || is_loopback(&servers) && !is_loopback(&asked) { asked } else { servers };
+        if servers != known {
             self.decide(|state| Ok(state.cluster.set_first_servers(&servers))).map_err(CallError::Refused)?;
         }
-        if moved {
+        if self.state.borrow().cluster.map().topology != topology {
             let set = TopologySet { topology, may_move: true };
             self.state.borrow_mut().topology_set(&set).map_err(CallError::Refused)?;
             self.news.notify();
@@ -89,10 +97,10 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn shard_add(&self) -> Result<ShardAdded, Refusal> {
+    pub(super) fn shard_add(&self, request: &ShardAdd) -> Result<ShardAdded, Refusal> {
         let mut shard = ShardId::FIRST;
         self.decide(|state| {
-            let (id, writes) = state.cluster.add_shard()?;
+            let (id, writes) = state.cluster.add_shard(request.token)?;
             shard = id;
             Ok(writes)
         })?;
@@ -102,50 +110,73 @@ impl Shared {
     pub(super) fn shard_announce(&self, request: &ShardAnnounce) -> Result<ShardAnnounced, Refusal> {
         self.decide(|state| state.cluster.shard_announced(request.shard, &request.servers))?;
         let topology = self.state.borrow().cluster.map().topology.clone();
-        Ok(ShardAnnounced { servers: self.servers(), topology })
+        let servers = Some(self.servers()).filter(|servers| is_callable(servers));
+        Ok(ShardAnnounced { servers: servers.unwrap_or_default(), topology })
     }
 
     /// Says which shard has a volume.
     pub(super) async fn shard_find(&self, request: &ShardFind) -> Result<ShardFound, Refusal> {
-        let volumes = self.count_volumes();
-        if self.has_volume(&request.volume) {
-            return Ok(ShardFound { servers: Some(String::new()), volumes });
+        let servers = if self.has_volume(&request.volume) {
+            Some(String::new())
+        } else if request.local {
+            None
+        } else {
+            self.find(&request.volume).await?.map(|info| info.servers)
+        };
+        Ok(ShardFound { servers, ..self.about_this_shard() })
+    }
+
+    /// What others ask about this shard.
+    fn about_this_shard(&self) -> ShardFound {
+        let state = self.state.borrow();
+        let map = state.cluster.map();
+        let up = map.bricks.iter().filter(|brick| brick.state == BrickState::Up);
+        ShardFound {
+            servers: None,
+            shard: state.cluster.shard(),
+            bricks: up.count() as u32,
+            topology: crc(map.topology.as_bytes()),
+            volumes: (map.volumes.len() + state.cluster.deleted().count()) as u32,
         }
-        let found = self.find(&request.volume).await?;
-        Ok(ShardFound { servers: found.map(|info| info.servers), volumes })
     }
 
     /// Which other shard has a volume.
     ///
     /// # Errors
-    /// `NotServing`: one of them does not answer, and no other one has it.
+    /// `NotServing`: one of them does not answer, and no other one has it. `Exists`: two have one of this name.
     async fn find(&self, volume: &str) -> Result<Option<ShardInfo>, Refusal> {
         let asked = self.ask_all(volume).await;
-        let has_it = |(_, answer): &&(ShardInfo, Option<ShardFound>)| {
-            answer.as_ref().is_some_and(|found| found.servers.is_some())
-        };
-        match asked.iter().find(has_it) {
-            Some((shard, _)) => Ok(Some(shard.clone())),
-            None if asked.iter().any(|(_, answer)| answer.is_none()) => Err(Refusal::NotServing),
-            None => Ok(None),
+        let has_it =
+            |answer: &Option<ShardFound>| answer.as_ref().is_some_and(|found| found.servers.is_some());
+        let mut found = asked.iter().filter(|(_, answer)| has_it(answer)).map(|(shard, _)| shard);
+        match (found.next(), found.next()) {
+            (Some(shard), None) => Ok(Some(shard.clone())),
+            (Some(_), Some(_)) => Err(Refusal::Exists),
+            (None, _) if asked.iter().any(|(_, answer)| answer.is_none()) => Err(Refusal::NotServing),
+            (None, _) => Ok(None),
         }
     }
 
     /// Asks all other shards about a volume; `None` for those that do not answer.
     async fn ask_all(&self, volume: &str) -> Vec<(ShardInfo, Option<ShardFound>)> {
-        let find = ShardFind { volume: volume.to_owned() };
-        // One that was never served has no volume.
-        let others = self.other_shards().into_iter().filter(|shard| !shard.servers.is_empty());
+        let find = ShardFind { volume: volume.to_owned(), local: true };
         let ask = async |shard: ShardInfo| {
-            let answer = self.ask(&shard, FIND_US, &find).await;
-            (shard, answer.ok())
+            let answer = self.ask(&shard, FIND_US, &find).await.ok();
+            // Another one may listen there by now.
+            let answer = answer.filter(|found| found.shard == shard.id);
+            (shard, answer)
         };
-        join_all(others.map(ask)).await
+        join_all(self.served_shards().into_iter().map(ask)).await
+    }
+
+    /// The other shards. One that was never served has nothing.
+    fn served_shards(&self) -> Vec<ShardInfo> {
+        self.other_shards().into_iter().filter(|shard| !shard.servers.is_empty()).collect()
     }
 
     /// Asks another shard. One that does not answer is not serving.
     async fn ask<R: Request>(&self, shard: &ShardInfo, us: u64, request: &R) -> Result<R::Reply, Refusal> {
-        let call = self.peers.call_within(us, &shard.servers, Epoch(0), request, Buf::default());
+        let call = self.to_shards.call_within(us, &shard.servers, Epoch(0), request, Buf::default());
         match call.await {
             Ok((reply, _)) => Ok(reply),
             Err(CallError::Refused(refusal)) => Err(refusal),
@@ -161,33 +192,39 @@ impl Shared {
         let own = self.shard();
         if own != ShardId::FIRST {
             // Only the first shard can know that no other one has the name.
-            return if request.shard == Some(own) {
-                self.volume_create(&request)
-            } else {
-                Err(Refusal::Unsupported)
-            };
+            let is_meant = request.shard == Some(own);
+            return if is_meant { self.volume_create(&request) } else { Err(Refusal::Unsupported) };
         }
         let _one = self.volumes_change.lock().await;
         if self.has_volume(&request.name) {
             return Err(Refusal::Exists);
         }
         let asked = self.ask_all(&request.name).await;
-        let mut counts = vec![(self.count_volumes(), own)];
+        let here = self.about_this_shard();
+        let mut candidates = vec![(here.volumes, own)];
         for (shard, answer) in &asked {
-            let ShardFound { servers, volumes } = answer.as_ref().ok_or(Refusal::NotServing)?;
-            if servers.is_some() {
+            let found = answer.as_ref().ok_or(Refusal::NotServing)?;
+            if found.servers.is_some() {
                 return Err(Refusal::Exists);
             }
-            counts.push((*volumes, shard.id));
+            // One that has just begun does not have all bricks yet.
+            if found.bricks >= here.bricks {
+                candidates.push((found.volumes, shard.id));
+            }
         }
-        let fewest = counts.iter().min().map_or(own, |(_, shard)| *shard);
+        let fewest = candidates.iter().min().map_or(own, |(_, shard)| *shard);
         let chosen = request.shard.unwrap_or(fewest);
         if chosen == own {
             return self.volume_create(&request);
         }
-        let (shard, _) = asked.iter().find(|(shard, _)| shard.id == chosen).ok_or(Refusal::Unknown)?;
+        let (shard, found) = asked.iter().find(|(shard, _)| shard.id == chosen).ok_or(Refusal::Unknown)?;
+        // Its groups would lie as the network was before.
+        if found.as_ref().is_some_and(|found| found.topology != here.topology) {
+            return Err(Refusal::NotServing);
+        }
+        self.may_answer().await?;
         let request = VolumeCreate { shard: Some(chosen), ..request };
-        self.ask(shard, CALL_TIMEOUT_US, &request).await
+        self.ask(shard, FORWARD_US, &request).await
     }
 
     /// Does something with a volume, here or in the shard that has it.
@@ -201,7 +238,8 @@ impl Shared {
             return here(self, request);
         }
         let shard = self.find(name).await?.ok_or(Refusal::Unknown)?;
-        self.ask(&shard, CALL_TIMEOUT_US, request).await
+        self.may_answer().await?;
+        self.ask(&shard, FORWARD_US, request).await
     }
 
     pub(super) async fn delete_in_its_shard(&self, request: &VolumeDelete) -> Result<Done, Refusal> {
@@ -209,26 +247,37 @@ impl Shared {
         self.in_its_shard(&request.name, request, Shared::volume_delete).await
     }
 
-    /// Gives the slots of a brick to another one, in all shards. A shard that refuses ends it; those before it have done it, and do
-    /// nothing when they are asked again.
+    /// Gives the slots of a brick to another one, in all shards. Asked again, those that have done it do nothing. The answer has the
+    /// first error.
     pub(super) async fn replace_in_all_shards(
         &self,
         request: &BrickReplace,
     ) -> Result<BrickReplaced, Refusal> {
-        let now = self.world.now();
-        if let Err(error) = self.state.borrow().cluster.check_replace(request, now) {
-            return Ok(BrickReplaced { groups: 0, error: Some(error) });
+        let own = self.brick_replace(request)?;
+        if self.shard() != ShardId::FIRST || own.error.is_some() {
+            return Ok(own);
         }
-        let mut groups = 0;
-        for shard in self.other_shards().iter().filter(|shard| !shard.servers.is_empty()) {
-            let replaced = self.ask(shard, CALL_TIMEOUT_US, request).await?;
-            groups += replaced.groups;
-            if replaced.error.is_some() {
-                return Ok(BrickReplaced { groups, ..replaced });
+        let (mut groups, mut error) = (own.groups, None);
+        for shard in self.served_shards() {
+            match self.ask(&shard, FORWARD_US, request).await {
+                // It was gone before that shard was there.
+                Ok(BrickReplaced {
+                    error: Some(ReplaceError { what: ReplaceErrorKind::OldUnknown, .. }),
+                    ..
+                }) => {}
+                Ok(replaced) => {
+                    groups += replaced.groups;
+                    error = error.or(replaced.error);
+                }
+                Err(refusal) => {
+                    tracing::warn!(shard = %shard.id, %refusal, "a shard does not replace a brick");
+                    let silent =
+                        ReplaceError { what: ReplaceErrorKind::ShardSilent, group: None, brick: None };
+                    error = error.or(Some(silent));
+                }
             }
         }
-        let replaced = self.brick_replace(request)?;
-        Ok(BrickReplaced { groups: groups + replaced.groups, ..replaced })
+        Ok(BrickReplaced { groups, error })
     }
 
     /// Forgets a shard that has nothing.
@@ -236,10 +285,14 @@ impl Shared {
         let _one = self.volumes_change.lock().await;
         let shards = self.other_shards();
         let shard = shards.iter().find(|shard| shard.id == request.shard).ok_or(Refusal::Unknown)?;
-        if !request.lost && !shard.servers.is_empty() {
-            let find = ShardFind { volume: String::new() };
-            if self.ask(shard, FIND_US, &find).await?.volumes > 0 {
-                return Err(Refusal::Busy);
+        if !shard.servers.is_empty() {
+            let find = ShardFind { volume: String::new(), local: true };
+            match self.ask(shard, FIND_US, &find).await {
+                // One that answers is not lost.
+                Ok(found) if request.lost || found.volumes > 0 => return Err(Refusal::Busy),
+                Ok(_) => {}
+                Err(_) if request.lost => {}
+                Err(refusal) => return Err(refusal),
             }
         }
         self.decide(|state| state.cluster.remove_shard(request.shard)).map(|_| Done {})

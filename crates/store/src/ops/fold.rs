@@ -67,7 +67,9 @@ impl Server {
         let primary = self.primary.borrow();
         let serves =
             |id: GroupId| primary.epoch(id).is_some_and(|epoch| primary.serving(id, epoch).is_some());
-        let mine = |id: GroupId| serves(id) && primary.accepts(id);
+        // Groups of a shard that is away would be chosen again and again, before all others.
+        let is_led = |id: GroupId| self.check_lease(id.volume).is_ok();
+        let mine = |id: GroupId| serves(id) && primary.accepts(id) && is_led(id);
         let mut candidates = self.slot.borrow().overlaid(mine, PER_LOOK);
         candidates.extend(self.take_unfolded(mine, PER_LOOK));
         assert!(

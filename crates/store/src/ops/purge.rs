@@ -120,7 +120,7 @@ impl Server {
     /// it compares these stripes again.
     fn mark_units_behind(&self, drop: &record::Drop) {
         let mut primary = self.primary.borrow_mut();
-        if primary.joins() > 0 {
+        if primary.has_joins() {
             let slot = self.slot.borrow();
             slot.units_of(drop.object, drop.stripes).for_each(|(key, group)| primary.mark_behind(group, key));
         }

@@ -96,7 +96,7 @@ impl Server {
         members: Vec<usize>,
         units: &[Buf],
     ) -> Result<(), Refusal> {
-        let address = self.address_of(brick).ok_or(Refusal::Unknown)?;
+        let address = self.address_in(relay.group.volume, brick).ok_or(Refusal::Unknown)?;
         let sent = if let [only] = *members {
             let stage = subtree.stage(relay, only, units);
             self.peers.call_within(BEHIND_US, &address, epoch, &stage, units[only].clone()).await.map(drop)

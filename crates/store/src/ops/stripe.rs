@@ -179,7 +179,7 @@ impl<'a> Stripe<'a> {
             };
             return Ok(server.unit(self.epoch, &read).await?.1);
         }
-        let address = server.address_of(brick).ok_or(Refusal::Unknown)?;
+        let address = server.address_in(self.id.volume, brick).ok_or(Refusal::Unknown)?;
         let read = ReadBase {
             group: self.id,
             key: self.key,

@@ -65,7 +65,7 @@ impl Server {
     async fn sum_of(&self, epoch: Epoch, sum: SumUnits) -> Result<Buf, Refusal> {
         let Some(first) = sum.terms.first() else { return Ok(Buf::empty()) };
         let bricks = self.bricks_of_slots(sum.group, epoch, std::iter::once(first.slot))?;
-        let address = self.address_of(bricks[0]).ok_or(Refusal::Unknown)?;
+        let address = self.address_in(sum.group.volume, bricks[0]).ok_or(Refusal::Unknown)?;
         // The fewer are behind, the sooner: so the one before a member that hangs gives up first, and the others hear of it. The
         // primary gives up early enough to gather in time.
         let terms = sum.terms.len() as u64;

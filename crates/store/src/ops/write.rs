@@ -27,13 +27,14 @@ use types::limits::BLOCK;
 use types::messages::Done;
 use types::messages::brick::{OpKind, Prepare, Span, Sync, Write, WriteId, spans_len};
 use types::messages::cluster::GroupRenew;
-use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
+use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey, VolumeId};
 use world::CallError;
 use world::trace::{Stage, span};
 
 use super::stripe::Stripe;
 use crate::primary::Order;
 use crate::server::{ACCEPTED_MAX, Server, count};
+use crate::shard::Shard;
 
 /// Largest overlay, in bytes: it must fit a journal segment with room to spare.
 const OVERLAY_MAX: usize = 256 << 10;
@@ -71,6 +72,7 @@ struct Part {
 /// Bytes of an accepted write, counted until it is committed or given up.
 struct Accepted {
     server: Rc<Server>,
+    shard: Option<Rc<Shard>>,
     bytes: usize,
 }
 
@@ -79,6 +81,9 @@ impl Drop for Accepted {
         let accepted = self.server.accepted.get();
         assert!(accepted >= self.bytes, "bytes released twice would let in more writes than the RAM holds");
         self.server.accepted.set(accepted - self.bytes);
+        if let Some(shard) = &self.shard {
+            shard.accepted.set(shard.accepted.get() - self.bytes);
+        }
         self.server.progress.notify();
     }
 }
@@ -158,7 +163,8 @@ impl Server {
             return Err(Refusal::Malformed);
         }
         self.count_asked_write(payload.len());
-        let accepted = span(&self.world, Stage::Queue, self.clone().accept(payload.len())).await;
+        let accepted =
+            span(&self.world, Stage::Queue, self.clone().accept(w.group.volume, payload.len())).await;
         let give_up = self.world.now() + JOURNAL_WAIT_US;
         loop {
             if !w.zero {
@@ -198,14 +204,18 @@ impl Server {
         }
     }
 
-    /// Waits until the accepted writes leave room for so many bytes.
-    async fn accept(self: Rc<Server>, bytes: usize) -> Accepted {
+    /// Waits until the accepted writes of a volume's shard leave room for so many bytes.
+    async fn accept(self: Rc<Server>, volume: VolumeId, bytes: usize) -> Accepted {
         loop {
             let progress = self.progress.wait();
-            let taken = self.accepted.get();
-            if taken == 0 || taken + bytes <= ACCEPTED_MAX {
-                self.accepted.set(taken + bytes);
-                return Accepted { server: self, bytes };
+            let shard = self.shards.of_volume(volume);
+            let taken = shard.as_ref().map_or(0, |shard| shard.accepted.get());
+            if taken == 0 || taken + bytes <= ACCEPTED_MAX / self.shards.count() {
+                if let Some(shard) = &shard {
+                    shard.accepted.set(taken + bytes);
+                }
+                self.accepted.set(self.accepted.get() + bytes);
+                return Accepted { server: self, shard, bytes };
             }
             progress.await;
         }
@@ -464,7 +474,7 @@ impl Server {
         while self.primary.borrow().serving(prepare.group, epoch).is_some() {
             let answer = if brick == self.options.brick {
                 self.prepare(epoch, &prepare, payload.clone()).await.map_err(CallError::Refused)
-            } else if let Some(address) = self.address_of(brick) {
+            } else if let Some(address) = self.address_in(prepare.group.volume, brick) {
                 let call =
                     self.peers.call_within(PREPARE_TIMEOUT_US, &address, epoch, &prepare, payload.clone());
                 call.await

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::messages::brick::{DedupWindow, JoinReport};
 use types::messages::cluster::GroupConfig;
-use types::{BrickId, Epoch, GroupId, Refusal, Seq, StripeKey};
+use types::{BrickId, Epoch, GroupId, Refusal, Seq, ShardId, StripeKey};
 
 use super::{Phase, PrimaryCore, PrimaryGroup};
 
@@ -210,9 +210,15 @@ impl PrimaryCore {
         idle.filter_map(slot_of).collect()
     }
 
+    /// Whether any slot is being brought level.
+    pub(crate) fn has_joins(&self) -> bool {
+        self.groups.values().any(|group| group.joining.is_some())
+    }
+
     /// How many slots are joining.
-    pub(crate) fn joins(&self) -> usize {
-        self.groups.values().filter(|group| group.joining.is_some()).count()
+    pub(crate) fn joins(&self, shard: ShardId) -> usize {
+        let of_shard = self.groups.iter().filter(|(id, _)| id.volume.shard() == shard);
+        of_shard.filter(|(_, group)| group.joining.is_some()).count()
     }
 
     /// Begins to bring a slot level, at the time `now`. Until [`PrimaryCore::clean`] the slot takes part in no

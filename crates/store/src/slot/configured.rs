@@ -1,7 +1,7 @@
 //! The configuration that a slot has promised last, and what it promises to a restored metadata service.
 
 use types::messages::recovery::HeldGroup;
-use types::{Epoch, GroupId};
+use types::{Epoch, GroupId, ShardId};
 
 use super::{SlotCore, SlotGroup, Stamp};
 use crate::record::Configured;
@@ -35,6 +35,11 @@ impl SlotCore {
     /// Whether any object counts as dropped.
     pub(crate) fn has_dropped(&self) -> bool {
         !self.dropped.is_empty()
+    }
+
+    /// The shards of whose groups this brick has held anything.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = ShardId> {
+        types::cost::walked(&self.groups).map(|(id, _)| id.volume.shard())
     }
 
     /// What was promised last of a group, and its floor; `None` if nothing ever was.

@@ -85,6 +85,8 @@ coded_enum! {
         /// Another slot of the group lies in the failure domain of the new brick's node (rack or row), or the node has no
         /// place in the topology.
         SharedDomain = 10,
+        /// The metadata servers of a shard do not answer. The old brick keeps its slots in the groups of that shard.
+        ShardSilent = 11,
     }
 }
 
@@ -279,6 +281,8 @@ records! {
         incarnation: Incarnation,
         /// The class of its device.
         class: BrickClass,
+        /// Shards of which it holds groups, or which it knows.
+        shards: Vec<ShardId>,
     } => BrickJoined;
     /// The brick is a member. It serves requests only after it has the map and the fences.
     209 BrickJoined {
@@ -521,15 +525,19 @@ records! {
         /// Nodes may have other places than before.
         may_move: bool,
     } => Done;
-    /// Asks the first shard for the number of one more. Refused with `TooMany` if there are
+    /// Asks the first shard for the number of one more. The same token gets the same number. Refused with `TooMany` if there are
     /// [`SHARDS_MAX`](crate::limits::SHARDS_MAX), `Unsupported` by other shards.
-    230 ShardAdd {} => ShardAdded;
+    230 ShardAdd {
+        /// Random.
+        token: u64,
+    } => ShardAdded;
     /// The new shard.
     231 ShardAdded {
         /// Its number, which no other one has had.
         shard: ShardId,
     };
-    /// The leader of another shard tells the first one where its servers are. Refused with `Unknown` if there is no such shard.
+    /// The leader of another shard tells the first one where its servers are. Refused with `Unknown` if that shard was removed,
+    /// `Invalid` if nobody can call the servers.
     232 ShardAnnounce {
         /// The shard.
         shard: ShardId,
@@ -538,26 +546,34 @@ records! {
     } => ShardAnnounced;
     /// What the other shard should know.
     233 ShardAnnounced {
-        /// The metadata servers of the first shard, with commas between them.
+        /// The metadata servers of the first shard, with commas between them; empty if others could not call them there.
         servers: String,
         /// The network between the nodes, as in the map.
         topology: String,
     };
     /// Asks which shard has a volume. A shard other than the first answers for itself. Refused with `NotServing` while a shard
-    /// does not answer that may have it.
+    /// does not answer that may have it, `Exists` if two have one of this name.
     234 ShardFind {
         /// Name of the volume.
         volume: String,
+        /// Only whether the asked one has it itself.
+        local: bool,
     } => ShardFound;
     /// The shard that has the volume, if one has.
     235 ShardFound {
         /// Its metadata servers, with commas between them; empty if it is the one that was asked.
         servers: Option<String>,
+        /// The asked one.
+        shard: ShardId,
+        /// How many bricks are Up there.
+        bricks: u32,
+        /// CRC-32C of the topology in its map.
+        topology: u32,
         /// How many volumes the asked one has itself, with deleted ones of which bricks have bytes.
         volumes: u32,
     };
     /// Forgets a shard without volumes. Refused by the first shard with `Unknown` if there is no such shard, `Busy` if it has
-    /// volumes, `NotServing` if it does not answer.
+    /// volumes, or answers and counts as lost; `NotServing` if it does not answer.
     236 ShardRemove {
         /// The shard.
         shard: ShardId,
@@ -585,6 +601,8 @@ records! {
     }
     /// The report.
     224 ClusterReport {
+        /// The shard that was asked.
+        shard: ShardId,
         /// Clients with a lease, by id.
         mounts: Vec<MountInfo>,
         /// Objects whose space has not yet been freed.

@@ -57,6 +57,7 @@ pub(crate) fn brick_id(text: &str) -> Result<BrickId, String> {
 pub(super) fn run(args: &ReplaceArgs, output: &Output) -> anyhow::Result<()> {
     let remote = Remote::new(&args.cluster.target()?)?;
     let (old, new) = (args.old, args.new);
+    remote.require_first_shard()?;
     if !args.any_class {
         check_class(old, new, &remote.status()?.map)?;
     }
@@ -112,7 +113,7 @@ fn check_class(old: BrickId, new: BrickId, map: &ClusterMap) -> anyhow::Result<(
 
 /// The progress of a brick's slots.
 fn look(brick: BrickId, remote: &Remote) -> anyhow::Result<(ClusterMap, Progress)> {
-    let map = remote.status()?.map;
+    let map = remote.whole_status()?.map;
     let progress = Progress::of(&map, remote.bricks(&map).values()).of_brick(&map, brick);
     Ok((map, progress))
 }
@@ -147,6 +148,12 @@ fn refused(args: &ReplaceArgs, error: &ReplaceError, map: &ClusterMap) -> anyhow
     let free = map.brick(new).map_or(0, |info| info.free);
     let used = map.brick(old).map_or(0, |info| info.capacity.saturating_sub(info.free));
     match error.what {
+        ReplaceErrorKind::ShardSilent => problem(
+            format!(
+                "a shard does not answer: {old} keeps its place in the groups of that one, {new} has it in all others"
+            ),
+            "`shoal meta list` shows the shards; the same command again when all of them answer",
+        ),
         ReplaceErrorKind::OldUnknown => problem(
             format!("the cluster has no brick {old} that could be replaced"),
             "`shoal status`: it lists the bricks",

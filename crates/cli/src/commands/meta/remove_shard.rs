@@ -43,6 +43,10 @@ pub(super) fn run(args: &RemoveShardArgs, output: &Output) -> anyhow::Result<()>
             format!("the cluster has no shard {shard} beside the first"),
             "`shoal meta list` shows the shards",
         )),
+        Err(Refusal::Busy) if lost => Err(problem(
+            format!("shard {shard} is not lost: it answers"),
+            "delete its volumes, and remove it without --lost",
+        )),
         Err(Refusal::Busy) => Err(problem(
             format!("shard {shard} has volumes, or deleted ones of which bricks have bytes"),
             "`shoal volume list` shows them; delete them, and wait until `shoal status` has nothing to purge",

@@ -206,7 +206,7 @@ fn words(args: &RestoreArgs, found: &RestoredStore) -> String {
         + &format!(
             "restored cluster {}: volumes {}, {} inodes\n\
          next:  shoal meta --dir {dir} --listen HOST:PORT --key-file FILE     the key is not in {dir}\n\
-         then start the bricks, with this server as --meta: it waits for {}\n\
+         then start the bricks, with this server as --meta if it is of the first shard: it waits for {}\n\
          then   shoal status                                                  says what is still missing\n\
          then   shoal meta check --bricks                                     says which bytes have no file any more",
             found.cluster,

@@ -38,7 +38,7 @@ struct Found {
 }
 
 pub(super) fn run(args: &VerifyArgs, remote: &Remote, output: &Output) -> anyhow::Result<()> {
-    let map = remote.status()?.map;
+    let map = remote.whole_status()?.map;
     let volume = map.volume_named(&args.name).ok_or_else(|| unknown(&args.name, &map))?;
     let bar = output.count_bar("groups compared", volume.groups.len() as u64);
     let mut found = Vec::new();
@@ -102,7 +102,7 @@ fn group(remote: &Remote, known: &ClusterMap, volume: &VolumeInfo, index: usize)
             0 => None,
             _ => {
                 remote.pause(PAUSE_US);
-                Some(remote.status()?.map)
+                Some(remote.whole_status()?.map)
             }
         };
         tries += 1;

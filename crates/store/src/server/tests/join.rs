@@ -123,7 +123,7 @@ fn a_slot_that_goes_during_folds_leaves_nothing_undecided() {
                     workload.write(key(n), 100, 200, Some(2)).await;
                 }
                 cluster.start(0);
-                let joins = || cluster.server(cluster.primary()).primary.borrow().joins() > 0;
+                let joins = || cluster.server(cluster.primary()).primary.borrow().has_joins();
                 for _ in 0..100_000 {
                     if joins() || cluster.is_live(0) {
                         break;
