@@ -80,6 +80,7 @@ mod rejoin;
 mod remote;
 mod restarts;
 mod script;
+mod shards;
 mod shell;
 mod sizes;
 mod stress_ng;

@@ -201,6 +201,44 @@ fn a_leader_that_stood_still_leads_no_more() {
 }
 
 #[test]
+fn leaders_let_others_lead() {
+    let cluster = Cluster::new("metas-lead");
+    let longest = under(&cluster, || {
+        for round in 0..6 {
+            thread::sleep(Duration::from_secs(1));
+            let leads = cluster.leader();
+            let next = (leads + 1 + round % 2) % SERVERS;
+            if round % 2 == 0 {
+                let led = cluster.shoal(&["meta", "lead", &address(next)]);
+                assert!(led.ok, "{}", led.stderr);
+                cluster.until("leaders that were asked for", |servers| {
+                    servers
+                        .iter()
+                        .any(|server| server["state"] == "leads" && server["address"] == address(next))
+                });
+            } else {
+                // A server that is stopped in order lets another one lead first.
+                let pid = Pid::from_raw(cluster.pids.borrow()[&leads] as i32);
+                kill(pid, Signal::SIGTERM).expect("a signal");
+                cluster.until("new leaders", |servers| count(servers, "leads") == 1);
+                assert!(
+                    cluster.fixture.said(&cluster.log(leads)).contains("is to lead"),
+                    "it did not say so"
+                );
+                cluster.start(leads);
+            }
+            cluster.until("three servers", |servers| {
+                count(servers, "leads") == 1 && count(servers, "follows") == 2
+            });
+        }
+        cluster
+            .shoal(&["meta", "lead", "10.1.2.3:7400"])
+            .refused(&["10.1.2.3:7400 is not a member", "meta list"]);
+    });
+    println!("the longest operation took {longest:.1} s");
+}
+
+#[test]
 fn followers_come_and_go_unnoticed() {
     let cluster = Cluster::new("metas-followers");
     under(&cluster, || {

@@ -248,6 +248,13 @@ async fn divide(cluster: &Cluster, world: &World, code: &str, prng: &Prng) -> Ot
     }
     let found = ask(world, &ShardFind { volume: OTHER.to_owned(), local: false }).await.expect("it is there");
     assert!(found.servers.is_some_and(|servers| servers.contains(OTHER_NODES[0])));
+    // Whichever servers follow, those that lead are found at once.
+    let peers = Peers::new(world.clone(), identity(Role::Client));
+    let find = ShardFind { volume: OTHER.to_owned(), local: false };
+    for _ in 0..5 {
+        let found = peers.call(meta(), Epoch(0), &find, Buf::empty()).await;
+        assert!(matches!(&found, Ok((ShardFound { servers: Some(_), .. }, _))), "{found:?}");
+    }
     let nowhere = ask(world, &ShardFind { volume: "dry".to_owned(), local: false }).await;
     assert!(
         matches!(nowhere, Ok(ShardFound { servers: None, volumes: 1, bricks: BRICKS, .. })),
