@@ -53,11 +53,12 @@ const NOT_HERE: [(&str, &str); 11] = [
 ];
 
 /// Pages that go on where another one ends.
-const AFTER: [(&str, &str); 6] = [
+const AFTER: [(&str, &str); 7] = [
     ("docs/guide/block.md", "docs/guide/one-machine.md"),
     ("docs/guide/lent-disks.md", "docs/guide/several-machines.md"),
     ("docs/guide/mount-options.md", "docs/guide/several-machines.md"),
     ("docs/guide/network.md", "docs/guide/several-machines.md"),
+    ("docs/guide/shards.md", "docs/guide/several-machines.md"),
     ("docs/guide/nfs.md", "docs/guide/several-machines.md"),
     ("docs/guide/replace-a-disk.md", "docs/guide/several-machines.md"),
 ];
@@ -101,6 +102,7 @@ pages! {
     one_machine "docs/guide/one-machine.md"
     replace_a_disk "docs/guide/replace-a-disk.md"
     several_machines "docs/guide/several-machines.md"
+    shards "docs/guide/shards.md"
     tiers "docs/guide/tiers.md"
     topology "docs/guide/topology.md"
     tune "docs/guide/tune.md"

@@ -39,6 +39,11 @@ impl Cluster {
         let key = dir.join("key");
         let cluster = Cluster { fixture, key, pids: RefCell::default(), lives: Cell::new(0) };
         cluster.start(0, "meta0");
+        assert!(
+            wait_for(SOON, || cluster.shoal(&["meta", "list"]).ok),
+            "{}",
+            cluster.fixture.said("meta0.1")
+        );
         for n in 1..=BRICKS {
             let (id, disk) = (n.to_string(), cluster.fixture.path(&format!("disk{n}")));
             let listen = format!("127.0.0.1:{}", port(5 + n));
@@ -47,7 +52,8 @@ impl Cluster {
             let words = cluster.at(&[&words[..], &["--listen", &listen]].concat());
             cluster.fixture.daemon(&format!("brick{n}"), &words);
         }
-        assert!(wait_for(SOON, || cluster.shoal(&["volume", "create", "main", "--code", "2+1"]).ok));
+        let made = ["volume", "create", "main", "--code", "2+1"];
+        assert!(wait_for(SOON, || cluster.shoal(&made).ok), "{}", cluster.shoal(&made).stderr);
         let made = cluster.add_shard("meta1");
         assert!(made.ok && made.stdout.contains("shard 1 of cluster"), "{}{}", made.stdout, made.stderr);
         cluster.start(1, "meta1");
@@ -205,7 +211,7 @@ fn a_shard_is_restored_from_its_backup_and_removed_when_it_is_empty() {
     cluster.shoal(&["meta", "check", "--shard", "5"]).refused(&["no shard 5", "meta list"]);
     cluster.shoal(&["meta", "remove-shard", "1"]).refused(&["shard 1 has volumes"]);
     cluster.shoal(&["meta", "remove-shard", "1", "--lost"]).refused(&["not lost"]);
-    cluster.add_shard("restored").refused(&["is the metadata store of cluster"]);
+    cluster.add_shard("meta1").refused(&["is the metadata store of cluster"]);
     let other = address(1);
     let of_other = |words: &[&str]| {
         cluster.fixture.shoal(&[words, &["--meta", &other, "--key-file", text(&cluster.key)]].concat())
