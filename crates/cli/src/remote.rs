@@ -257,11 +257,12 @@ impl Remote {
     /// once which do not.
     pub(crate) fn status(&self) -> anyhow::Result<ClusterSnapshot> {
         let mut status = self.status_of_shard()?;
-        for shard in status.map.shards.clone() {
-            if shard.servers.is_empty() {
-                continue;
-            }
-            match self.world.block_on(self.other_shard_when_led(&shard.servers)) {
+        let shards: Vec<ShardInfo> =
+            status.map.shards.iter().filter(|shard| !shard.servers.is_empty()).cloned().collect();
+        let asked = shards.iter().map(|shard| self.other_shard_when_led(&shard.servers));
+        let answers = self.world.block_on(join_all(asked));
+        for (shard, answer) in shards.into_iter().zip(answers) {
+            match answer {
                 Ok((report, map)) => {
                     status.map.volumes.extend(map.volumes);
                     status.report.mounts.extend(report.mounts);

@@ -125,6 +125,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             free: 1,
             incarnation: Incarnation(1),
             class: BrickClass::Ssd,
+            shard: types::ShardId::FIRST,
             shards: Vec::new(),
         };
         let ask = Rc::new(Asker { peers, address: address.to_owned() });

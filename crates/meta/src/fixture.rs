@@ -35,6 +35,7 @@ pub(crate) fn brick_join(brick: u32, incarnation: u64) -> BrickJoin {
         free: 1 << 29,
         incarnation: Incarnation(incarnation),
         class: BrickClass::Ssd,
+        shard: types::ShardId::FIRST,
         shards: Vec::new(),
     }
 }

@@ -202,6 +202,7 @@ fn make_volume(state: &mut State) -> Result<(), Fault> {
         free: 1,
         incarnation: Incarnation(1),
         class: BrickClass::Ssd,
+        shard: types::ShardId::FIRST,
         shards: Vec::new(),
     };
     let writes = state.cluster.join(&join, 0)?;

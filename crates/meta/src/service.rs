@@ -303,7 +303,7 @@ impl Shared {
     /// Lets another server lead, if this one leads and another one can.
     pub(crate) async fn step_down(&self) {
         let Some(leading) = &self.leading else { return };
-        if let Some(error) = self.hand_over(leading, "").await.error {
+        if let Err(error) = leading.hand_over().await {
             tracing::info!(error, "nobody can lead instead of this server");
         }
     }
@@ -316,7 +316,7 @@ impl Shared {
 
     /// Ends the service in order.
     pub(crate) fn end(&self, how: Ended) {
-        if self.ended.get().is_none() {
+        if matches!((self.ended.get(), how), (None, _) | (Some(Ended::Deposed), Ended::Removed)) {
             self.ended.set(Some(how));
         }
         self.failed.notify();

@@ -56,6 +56,7 @@ impl Server {
             free: self.free_bytes(),
             incarnation: self.incarnation,
             class: self.options.class,
+            shard: shard.id,
             shards: self.known_shards(),
         };
         let meta = shard.meta.borrow().clone();
@@ -174,6 +175,7 @@ impl Server {
             brick: self.options.brick,
             incarnation: self.incarnation,
             free: self.free_bytes(),
+            shard: shard.id,
         };
         let meta = shard.meta.borrow().clone();
         match self.peers.call_within(LEASE_US / 2, &meta, Epoch(0), &beat, Buf::empty()).await {

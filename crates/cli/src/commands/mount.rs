@@ -140,9 +140,10 @@ pub(crate) fn run(args: &MountArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 pub(crate) fn check_volume(volume: &str, target: &Target) -> anyhow::Result<()> {
-    let map = Remote::new(target)?.status()?.map;
-    if map.volume_named(volume).is_none() {
-        return Err(unknown(volume, &map));
+    let status = Remote::new(target)?.status()?;
+    // A shard that does not answer may have it: the mount waits for that one.
+    if status.map.volume_named(volume).is_none() && status.missing.is_empty() {
+        return Err(unknown(volume, &status.map));
     }
     Ok(())
 }

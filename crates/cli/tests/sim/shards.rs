@@ -253,16 +253,18 @@ async fn divide(cluster: &Cluster, world: &World, code: &str, prng: &Prng) -> Ot
             assert_eq!(ask(world, &create(name, code, shard)).await.err(), Some(Refusal::Exists));
         }
     }
-    let found = ask(world, &ShardFind { volume: OTHER.to_owned(), local: false }).await.expect("it is there");
+    let found = ask(world, &ShardFind { volume: OTHER.to_owned(), local: false, shard: None })
+        .await
+        .expect("it is there");
     assert!(found.servers.is_some_and(|servers| servers.contains(OTHER_NODES[0])));
     // Whichever servers follow, those that lead are found at once.
     let peers = Peers::new(world.clone(), identity(Role::Client));
-    let find = ShardFind { volume: OTHER.to_owned(), local: false };
+    let find = ShardFind { volume: OTHER.to_owned(), local: false, shard: None };
     for _ in 0..5 {
         let found = peers.call(meta(), Epoch(0), &find, Buf::empty()).await;
         assert!(matches!(&found, Ok((ShardFound { servers: Some(_), .. }, _))), "{found:?}");
     }
-    let nowhere = ask(world, &ShardFind { volume: "dry".to_owned(), local: false }).await;
+    let nowhere = ask(world, &ShardFind { volume: "dry".to_owned(), local: false, shard: None }).await;
     assert!(matches!(nowhere, Ok(ShardFound { servers: None, bricks: BRICKS, .. })), "{nowhere:?}");
     other
 }
@@ -386,7 +388,8 @@ async fn remove(cluster: &Cluster, world: &World) {
         "a new number"
     );
     assert_eq!(ask(world, &ShardRemove { shard: ShardId(shard.0 + 1), lost: false }).await.err(), None);
-    let found =
-        ask(world, &ShardFind { volume: OTHER.to_owned(), local: false }).await.expect("nobody is away");
+    let found = ask(world, &ShardFind { volume: OTHER.to_owned(), local: false, shard: None })
+        .await
+        .expect("nobody is away");
     assert_eq!(found.servers, None);
 }

@@ -378,7 +378,7 @@ fn budgets(options: &MountOptions, view: &MapView) -> (u64, u64) {
 /// The metadata servers of the shard that has the volume; `meta` are those that the mount was given. Waits for a shard that may have
 /// it and does not answer yet.
 async fn shard_of(world: &World, peers: &Peers, meta: &str, volume: &str) -> Result<String, MountError> {
-    let find = ShardFind { volume: volume.to_owned(), local: false };
+    let find = ShardFind { volume: volume.to_owned(), local: false, shard: None };
     let until = world.now() + JOIN_US;
     loop {
         let found = peers.call_within(JOIN_US, meta, Epoch::default(), &find, Buf::empty()).await;

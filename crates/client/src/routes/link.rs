@@ -57,19 +57,26 @@ impl Link {
     pub(crate) async fn ask_once<R: Request>(&self, us: u64, request: &R) -> Result<R::Reply, CallError> {
         let meta = self.routes.servers();
         let answer = self.peers.call_within(us, &meta, Epoch::default(), request, Buf::empty()).await;
-        if matches!(&answer, Err(CallError::Unreachable)) {
-            self.find_servers(&meta).await;
+        match answer {
+            // One that was alone may follow another one now.
+            Err(CallError::Unreachable | CallError::Refused(Refusal::NotLeader))
+                if *meta != *self.routes.options.meta =>
+            {
+                self.find_servers(&meta).await;
+                Err(CallError::Unreachable)
+            }
+            answer => answer.map(|(reply, _)| reply),
         }
-        answer.map(|(reply, _)| reply)
     }
 
     /// The metadata servers of another shard than the first may have become others: the first one knows.
     async fn find_servers(&self, asked: &str) {
-        let first = &self.routes.options.meta;
-        if **first == *asked {
+        if !self.routes.may_find_servers(self.world.now()) {
             return;
         }
-        let find = ShardFind { volume: self.routes.options.volume.clone(), local: false };
+        let first = &self.routes.options.meta;
+        let shard = Some(self.routes.volume.shard());
+        let find = ShardFind { volume: String::new(), local: true, shard };
         let found = self.peers.call_within(FIND_US, first, Epoch::default(), &find, Buf::empty()).await;
         let servers = found.ok().and_then(|(ShardFound { servers, .. }, _)| servers);
         if let Some(servers) = servers.filter(|servers| !servers.is_empty() && *servers != asked) {

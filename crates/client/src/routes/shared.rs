@@ -33,6 +33,9 @@ pub(crate) trait Above: Send + Sync {
     fn lose_everything(&self);
 }
 
+/// Least time between two questions where the metadata servers of the volume's shard are, in microseconds.
+const FIND_EVERY_US: u64 = 1_000_000;
+
 /// The state of requests to the servers that all threads of a mount share.
 pub(crate) struct Routes {
     pub(crate) options: MountOptions,
@@ -48,6 +51,8 @@ pub(crate) struct Routes {
     pub(super) joining: async_lock::Mutex<()>,
     /// The metadata servers of the volume's shard, with commas between them.
     servers: Mutex<Arc<str>>,
+    /// Until then the first shard is not asked again where they are.
+    find_again_us: AtomicU64,
     map: Mutex<Arc<MapView>>,
     refreshes: AtomicU64,
     /// Until when no stripe goes along a tree of members.
@@ -63,6 +68,16 @@ impl Routes {
         lock(&self.servers).clone()
     }
 
+    /// Whether the first shard may be asked where they are: once in a while, by one of those who want to know.
+    pub(crate) fn may_find_servers(&self, now: u64) -> bool {
+        let next = self.find_again_us.load(Ordering::Relaxed);
+        let asks = || {
+            let (then, order) = (now + FIND_EVERY_US, Ordering::Relaxed);
+            self.find_again_us.compare_exchange(next, then, order, order).is_ok()
+        };
+        now >= next && asks()
+    }
+
     pub(crate) fn set_servers(&self, servers: String) {
         *lock(&self.servers) = servers.into();
     }
@@ -76,6 +91,7 @@ impl Routes {
     ) -> Routes {
         Routes {
             servers: Mutex::new(servers.into()),
+            find_again_us: AtomicU64::new(0),
             options,
             volume,
             lease,

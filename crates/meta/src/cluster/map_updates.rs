@@ -203,6 +203,7 @@ mod tests {
                 brick: BrickId(brick),
                 incarnation: types::Incarnation(1),
                 free: 1 << 30,
+                shard: types::ShardId::FIRST,
             };
             for brick in 2..=4 {
                 assert_eq!(fixture.state.cluster.beat(&beat(brick), GONE), Ok(()));

@@ -14,7 +14,12 @@ use crate::ops;
 const GONE: u64 = LEASE_US + LEASE_MARGIN_US;
 
 fn beat(brick: u32, incarnation: u64) -> BrickHeartbeat {
-    BrickHeartbeat { brick: BrickId(brick), incarnation: Incarnation(incarnation), free: 5 }
+    BrickHeartbeat {
+        brick: BrickId(brick),
+        incarnation: Incarnation(incarnation),
+        free: 5,
+        shard: types::ShardId::FIRST,
+    }
 }
 
 /// Epochs of all groups, and the primaries' bricks.

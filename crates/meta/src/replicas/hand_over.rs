@@ -18,64 +18,100 @@ use types::{Buf, Epoch};
 
 use super::leader::Leading;
 use super::{BEAT_US, RETRY_US};
-use crate::service::{Ended, Shared};
+use crate::service::Shared;
 
 /// How long the successor may take to get what it lacks, in microseconds. Nobody can change anything meanwhile.
 const LEVEL_US: u64 = 500_000;
 /// How long the others may take to hear of it, in microseconds.
 const TELL_US: u64 = 300_000;
+/// Time for the answer to leave before the term ends, in microseconds.
+const ANSWER_US: u64 = 20_000;
+/// Pause before a successor asks for votes again, in microseconds.
+pub(super) const AGAIN_US: u64 = RETRY_US / 2;
+/// How often it asks before it waits like any other.
+pub(super) const TIMES: u32 = 6;
 
 impl Shared {
-    /// Lets the member at `address` lead, or any if it is empty.
-    pub(crate) async fn hand_over(&self, leading: &Rc<Leading>, address: &str) -> MetaLed {
-        let refused = |error: String| MetaLed { error: Some(error) };
-        let members = leading.members.borrow().clone();
-        if address == leading.me.address {
-            return MetaLed { error: None };
+    /// The member at `address` is to lead. The answer comes before it does: this server could not give it afterwards.
+    pub(crate) fn lead(&self, leading: &Rc<Leading>, address: &str) -> MetaLed {
+        match leading.successor(address) {
+            Err(error) => MetaLed { error: Some(error) },
+            Ok(None) => MetaLed { error: None },
+            Ok(Some(successor)) => {
+                let leading = Rc::clone(leading);
+                self.world.clone().spawn("hand over", async move {
+                    leading.world.sleep(ANSWER_US).await;
+                    if let Err(error) = leading.end_with(&successor).await {
+                        tracing::warn!(error, "goes on leading");
+                    }
+                });
+                MetaLed { error: None }
+            }
         }
-        let is_wanted = |member: &&MetaMember| match address {
-            "" => member.id != leading.me.id,
-            address => member.address == address,
-        };
-        let heard = |member: &&MetaMember| leading.was_heard_lately(member.id);
-        let candidates: Vec<&MetaMember> = members.iter().filter(is_wanted).collect();
-        if candidates.is_empty() {
-            let known: Vec<_> = members.iter().map(|member| member.address.as_str()).collect();
-            return refused(format!("{address} is not a member; these are: {}", known.join(", ")));
-        }
-        let Some(successor) =
-            candidates.into_iter().filter(heard).max_by_key(|member| leading.last_of(member.id))
-        else {
-            return refused(format!("{address} does not answer the leader"));
-        };
-        if !leading.end_with(successor, LEVEL_US).await {
-            return refused(format!("{} does not have all records yet: again, later", successor.address));
-        }
-        self.end(Ended::Deposed);
-        MetaLed { error: None }
     }
 }
 
 impl Leading {
-    /// Ends the term, for a successor that gets all records within `us` microseconds. If it does not, the term goes on, and this
-    /// returns false.
-    async fn end_with(&self, successor: &MetaMember, us: u64) -> bool {
-        let until = self.world.now() + us;
+    /// Lets any other member lead.
+    ///
+    /// # Errors
+    /// Why none can. Then the term goes on.
+    pub(crate) async fn hand_over(&self) -> Result<(), String> {
+        match self.successor("")? {
+            Some(successor) => self.end_with(&successor).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The member at `address`, or the one that has most if it is empty; `None` if that one leads.
+    fn successor(&self, address: &str) -> Result<Option<MetaMember>, String> {
+        if self.is_changing.get() {
+            return Err("the members are changing: again, later".to_owned());
+        }
+        if address == self.me.address {
+            return Ok(None);
+        }
+        let members = self.members.borrow();
+        let is_wanted = |member: &&MetaMember| match address {
+            "" => member.id != self.me.id,
+            address => member.address == address,
+        };
+        let candidates: Vec<&MetaMember> = members.iter().filter(is_wanted).collect();
+        if candidates.is_empty() {
+            let known: Vec<_> = members.iter().map(|member| member.address.as_str()).collect();
+            return Err(format!("{address} is not a member; these are: {}", known.join(", ")));
+        }
+        let heard = |member: &&MetaMember| self.was_heard_lately(member.id);
+        let most = candidates.into_iter().filter(heard).max_by_key(|member| self.last_of(member.id));
+        match (most, address) {
+            (Some(successor), _) => Ok(Some(successor.clone())),
+            (None, "") => Err("no other member answers the leader".to_owned()),
+            (None, address) => Err(format!("{address} does not answer the leader")),
+        }
+    }
+
+    /// Ends the term, once the successor has all records.
+    ///
+    /// # Errors
+    /// It does not get them soon enough. Then the term goes on.
+    async fn end_with(&self, successor: &MetaMember) -> Result<(), String> {
+        let since = self.world.now();
+        let until = since + LEVEL_US;
         self.is_ending.set(true);
-        while !self.is_over() && !self.is_level(successor.id) {
+        while !self.is_over() {
+            let heard = self.heard.wait();
+            if self.is_level(successor.id, since) {
+                break;
+            }
             let left = until.saturating_sub(self.world.now());
             if left == 0 {
                 self.is_ending.set(false);
-                self.news.notify();
-                return false;
+                return Err(format!("{} does not have all records yet", successor.address));
             }
-            let heard = self.heard.wait();
-            if !self.is_level(successor.id) {
-                self.world.timeout(left.min(BEAT_US), heard).await;
-            }
+            self.world.timeout(left.min(BEAT_US), heard).await;
         }
         if self.is_over() {
-            return true;
+            return Ok(());
         }
         self.depose(&format!("{} is to lead", successor.address));
         let members = self.members.borrow().clone();
@@ -88,13 +124,14 @@ impl Leading {
         });
         // The successor is told with the others: it asks for votes again if one of them has not heard yet.
         join_all(tells).await;
-        true
+        Ok(())
     }
 
-    /// Whether a server has every record.
-    fn is_level(&self, id: u64) -> bool {
+    /// Whether a server has every record, and has answered a call that was begun since then.
+    fn is_level(&self, id: u64, since: u64) -> bool {
+        let heard = self.progress.borrow().get(&id).and_then(|progress| progress.heard_us);
         let last = self.history.borrow().last().unwrap_or(0).max(self.chosen_up_to());
-        self.chosen_up_to() >= last && self.last_of(id) >= last
+        heard >= Some(since) && self.chosen_up_to() >= last && self.last_of(id) >= last
     }
 
     /// Where the records of a server end, as far as it has told.
@@ -102,8 +139,3 @@ impl Leading {
         self.progress.borrow().get(&id).map_or(0, |progress| progress.last)
     }
 }
-
-/// Pause before a successor asks for votes again, in microseconds.
-pub(super) const AGAIN_US: u64 = RETRY_US / 2;
-/// How often it asks before it waits like any other.
-pub(super) const TIMES: u32 = 6;

@@ -1,6 +1,6 @@
 //! The life of a metadata server: alone, or one of several, of which one leads.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use futures_util::future::{Either, select};
@@ -42,12 +42,21 @@ pub struct Server {
     socket: RefCell<Option<ListenSocket>>,
     /// The service, while this server leads or is alone.
     service: RefCell<Weak<Shared>>,
+    /// It has just led: there was no other leader whom it could have heard.
+    has_led: Cell<bool>,
 }
 
 impl Server {
     /// Nothing is read yet.
     pub fn new(world: World, engine: Engine, options: ServerOptions) -> Server {
-        Server { world, engine, options, socket: RefCell::default(), service: RefCell::default() }
+        Server {
+            world,
+            engine,
+            options,
+            socket: RefCell::default(),
+            service: RefCell::default(),
+            has_led: Cell::new(false),
+        }
     }
 
     /// Serves until dropped. Tells `listening` where it listens whenever it begins to. Returns only if it cannot go on.
@@ -112,7 +121,10 @@ impl Server {
         *self.service.borrow_mut() = Rc::downgrade(service.shared());
         match service.run().await {
             Ended::Failed => Err(MetaError::Stopped),
-            Ended::Deposed => Ok(()),
+            Ended::Deposed => {
+                self.has_led.set(true);
+                Ok(())
+            }
             Ended::Removed => {
                 ballot(&self.world, &self.engine, false).await?.removed().await?;
                 Err(MetaError::Removed)
@@ -140,6 +152,10 @@ impl Server {
         let peers = Peers::new(self.world.clone(), identity.clone());
         let (world, options) = (self.world.clone(), self.options.clone());
         let follower = Follower::new(world, peers, options, cluster, self.engine.clone(), copied);
+        if self.has_led.replace(false) {
+            // It may vote at once, for a successor, and stands after the others.
+            follower.heard_us.set(self.world.now().saturating_sub(super::ELECTION_US));
+        }
         let listener = self.listen().await?;
         listening(&listener.address());
         let serving = serve(self.world.clone(), listener, identity, follower.handler());

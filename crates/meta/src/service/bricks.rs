@@ -23,6 +23,7 @@ impl Shared {
     }
 
     pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BrickJoined, Refusal> {
+        self.check_meant(request.shard)?;
         let now = self.world.now();
         let HeartbeatReply { map } = self.decide(|state| {
             let mut writes = state.cluster.join(request, now)?;
@@ -31,6 +32,11 @@ impl Shared {
         })?;
         let state = self.state.borrow();
         Ok(BrickJoined { map, fences: state.sessions.fences(), restored: state.cluster.restored })
+    }
+
+    /// Another shard may have listened here before.
+    fn check_meant(&self, shard: ShardId) -> Result<(), Refusal> {
+        if shard == self.shard() { Ok(()) } else { Err(Refusal::Unsupported) }
     }
 
     pub(super) fn group_renew(&self, request: &GroupRenew) -> Result<HeartbeatReply, Refusal> {
@@ -83,6 +89,7 @@ impl Shared {
     }
 
     pub(super) fn brick_beat(&self, request: &BrickHeartbeat) -> Result<HeartbeatReply, Refusal> {
+        self.check_meant(request.shard)?;
         let mut state = self.state.borrow_mut();
         state.cluster.beat(request, self.world.now())?;
         Ok(HeartbeatReply { map: state.cluster.version() })

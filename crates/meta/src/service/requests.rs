@@ -62,7 +62,7 @@ async fn answer_server(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal
         }
         (MetaLead::KIND, Some(leading)) => {
             let MetaLead { address } = call.parse()?;
-            reply(Ok(shared.hand_over(leading, &address).await))
+            reply(Ok(shared.lead(leading, &address)))
         }
         (MetaLead::KIND, None) => {
             let error = "this shard has one metadata server".to_owned();

@@ -116,6 +116,10 @@ impl Shared {
 
     /// Says which shard has a volume.
     pub(super) async fn shard_find(&self, request: &ShardFind) -> Result<ShardFound, Refusal> {
+        if let Some(id) = request.shard {
+            let known = self.served_shards().into_iter().find(|shard| shard.id == id);
+            return Ok(ShardFound { servers: known.map(|shard| shard.servers), ..self.about_this_shard() });
+        }
         let servers = if self.has_volume(&request.volume) {
             Some(String::new())
         } else if request.local {
@@ -159,7 +163,7 @@ impl Shared {
 
     /// Asks all other shards about a volume; `None` for those that do not answer.
     async fn ask_all(&self, volume: &str) -> Vec<(ShardInfo, Option<ShardFound>)> {
-        let find = ShardFind { volume: volume.to_owned(), local: true };
+        let find = ShardFind { volume: volume.to_owned(), local: true, shard: None };
         let ask = async |shard: ShardInfo| {
             let answer = self.ask(&shard, FIND_US, &find).await.ok();
             // Another one may listen there by now.
@@ -218,8 +222,8 @@ impl Shared {
             return self.volume_create(&request);
         }
         let (shard, found) = asked.iter().find(|(shard, _)| shard.id == chosen).ok_or(Refusal::Unknown)?;
-        // Its groups would lie as the network was before.
-        if found.as_ref().is_some_and(|found| found.topology != here.topology) {
+        // Its groups would lie as the network was before, or on the few bricks that have joined it so far.
+        if found.as_ref().is_some_and(|found| found.topology != here.topology || found.bricks < here.bricks) {
             return Err(Refusal::NotServing);
         }
         self.may_answer().await?;
@@ -258,8 +262,18 @@ impl Shared {
             return Ok(own);
         }
         let (mut groups, mut error) = (own.groups, None);
-        for shard in self.served_shards() {
-            match self.ask(&shard, FORWARD_US, request).await {
+        let ask = async |shard: ShardInfo| {
+            // Another one may listen there by now.
+            let find = ShardFind { volume: String::new(), local: true, shard: None };
+            let answer = match self.ask(&shard, FIND_US, &find).await {
+                Ok(found) if found.shard == shard.id => self.ask(&shard, FORWARD_US, request).await,
+                Ok(_) => Err(Refusal::NotServing),
+                Err(refusal) => Err(refusal),
+            };
+            (shard, answer)
+        };
+        for (shard, answer) in join_all(self.served_shards().into_iter().map(ask)).await {
+            match answer {
                 // It was gone before that shard was there.
                 Ok(BrickReplaced {
                     error: Some(ReplaceError { what: ReplaceErrorKind::OldUnknown, .. }),
@@ -286,8 +300,11 @@ impl Shared {
         let shards = self.other_shards();
         let shard = shards.iter().find(|shard| shard.id == request.shard).ok_or(Refusal::Unknown)?;
         if !shard.servers.is_empty() {
-            let find = ShardFind { volume: String::new(), local: true };
-            match self.ask(shard, FIND_US, &find).await {
+            let find = ShardFind { volume: String::new(), local: true, shard: None };
+            let found = self.ask(shard, FIND_US, &find).await;
+            match found
+                .and_then(|found| if found.shard == shard.id { Ok(found) } else { Err(Refusal::NotServing) })
+            {
                 // One that answers is not lost.
                 Ok(found) if request.lost || found.volumes > 0 => return Err(Refusal::Busy),
                 Ok(_) => {}

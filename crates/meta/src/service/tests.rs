@@ -150,8 +150,12 @@ impl Brick {
         *self.fences.borrow_mut() = joined.fences.clone();
         let brick = self.clone();
         self.world.spawn("test", async move {
-            let request =
-                BrickHeartbeat { brick: BrickId(brick.id), incarnation: Incarnation(incarnation), free: 1 };
+            let request = BrickHeartbeat {
+                brick: BrickId(brick.id),
+                incarnation: Incarnation(incarnation),
+                free: 1,
+                shard: types::ShardId::FIRST,
+            };
             loop {
                 brick.world.sleep(HEARTBEAT_US).await;
                 if ask(&brick.world, &brick.peers, &request).await.is_err() {

@@ -281,6 +281,8 @@ records! {
         incarnation: Incarnation,
         /// The class of its device.
         class: BrickClass,
+        /// The shard that is meant. Another one refuses with `Unsupported`.
+        shard: ShardId,
         /// Shards of which it holds groups, or which it knows.
         shards: Vec<ShardId>,
     } => BrickJoined;
@@ -302,6 +304,8 @@ records! {
         incarnation: Incarnation,
         /// Bytes free.
         free: u64,
+        /// The shard that is meant. Another one refuses with `Unsupported`.
+        shard: ShardId,
     } => HeartbeatReply;
     /// A group's primary asks for a new epoch with the same live slots, so that a take-over aborts an operation that
     /// cannot be completed. Nothing happens if the group's epoch is no longer `epoch`.
@@ -552,12 +556,14 @@ records! {
         topology: String,
     };
     /// Asks which shard has a volume. A shard other than the first answers for itself. Refused with `NotServing` while a shard
-    /// does not answer that may have it, `Exists` if two have one of this name.
+    /// does not answer that may have it, `Exists` if two others than the asked one have one of this name.
     234 ShardFind {
         /// Name of the volume.
         volume: String,
         /// Only whether the asked one has it itself.
         local: bool,
+        /// Only where this shard is, whatever it has: nobody else is asked.
+        shard: Option<ShardId>,
     } => ShardFound;
     /// The shard that has the volume, if one has.
     235 ShardFound {

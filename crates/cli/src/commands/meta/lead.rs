@@ -2,11 +2,17 @@
 
 use clap::Args;
 use serde_json::json;
-use types::messages::replica::MetaLead;
+use types::messages::replica::{MetaLead, MetaStatus};
+use types::messages::session::Role;
 
 use crate::output::Output;
 use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote};
+
+/// How long it may take until that server leads, how long its answers may, and the pause between them, in microseconds.
+const LEADS_US: u64 = 8_000_000;
+const ASK_US: u64 = 1_000_000;
+const PAUSE_US: u64 = 20_000;
 
 /// Lets another metadata server lead, for example before its machine is stopped, or to spread the leaders of shards
 #[derive(Args)]
@@ -28,13 +34,24 @@ pub(crate) struct LeadArgs {
 }
 
 pub(super) fn run(args: &LeadArgs, output: &Output) -> anyhow::Result<()> {
-    let remote = Remote::new(&args.cluster.target()?.of_shard(args.shard)?)?;
+    let target = args.cluster.target()?.of_shard(args.shard)?;
+    let remote = Remote::new(&target)?;
     let led = remote.meta_or_explain(&MetaLead { address: args.server.clone() })?;
     if let Some(error) = led.error {
         return Err(problem(error, "`shoal meta list` shows the servers"));
     }
-    output.answer(&json!({ "leads": args.server }), || {
-        format!("{} is to lead: `shoal meta list` shows whether it does", args.server)
-    });
-    Ok(())
+    let followers = Remote::as_role(&target, Role::MetaFollower)?;
+    let until = remote.now() + LEADS_US;
+    while remote.now() < until {
+        let report = followers.server(&args.server, ASK_US, &MetaStatus {});
+        if report.is_ok_and(|report| report.id != 0 && report.leader == report.id) {
+            output.answer(&json!({ "leads": args.server }), || format!("{} leads", args.server));
+            return Ok(());
+        }
+        remote.pause(PAUSE_US);
+    }
+    Err(problem(
+        format!("{} does not lead yet", args.server),
+        "`shoal meta list` shows who leads; again, if it is another one",
+    ))
 }
