@@ -12,7 +12,7 @@ shoal=$(readlink -f "$1") percent=${2:-20} turns=${3:-3}
 here=$(cd "$(dirname "$0")/.." && pwd)
 ram=$(mktemp -d -p /dev/shm)
 groups=/sys/fs/cgroup/cpu/shoal-shards-$$
-cc -O2 -o "$ram/metadata" "$here/load/metadata.c"
+cc -O2 -o "$ram/load" "$here/load/metadata.c"
 export SHOAL_KEY_FILE=$ram/key
 pids=()
 end() {
@@ -79,7 +79,7 @@ run() { # case
             # The kernel asks the server for each name.
             [ $what = create ] && more="400 4 60 100000" || more=$(cut -d' ' -f3- "$ram/made-$volume")
             # shellcheck disable=SC2086
-            "$ram/metadata" $what "$ram/$volume/d" 4 $more >"$ram/$what-$volume" & loads+=($!)
+            "$ram/load" $what "$ram/$volume/d" 4 $more >"$ram/$what-$volume" & loads+=($!)
         done
         for load in "${loads[@]}"; do wait "$load"; done
         [ $what = create ] && for volume in a b; do cp "$ram/create-$volume" "$ram/made-$volume"; done

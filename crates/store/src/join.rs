@@ -31,9 +31,9 @@ use futures_util::future::{Either, join_all, select};
 use types::checksum::crc_blocks;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick::{BrickStatus, Decide, Fill, NewEpoch, Prepare, UnitList, UnitPage, UnitState};
-use types::messages::cluster::{BrickState, ClusterMap, GroupAdmit};
+use types::messages::cluster::GroupAdmit;
 use types::wire::Request;
-use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, ShardId, StripeKey};
+use types::{BrickId, Buf, Epoch, Incarnation, Refusal, Seq, StripeKey};
 use world::CallError;
 
 use crate::ops::stripe::Stripe;
@@ -108,7 +108,7 @@ impl Server {
             let ended = self.join_ended.wait();
             let now = self.world.now();
             let candidates = self.primary.borrow().joinable(|id, slot, brick| {
-                is_up(&self.map_of(id.volume), brick)
+                self.map_of(id.volume).is_up(brick)
                     && self.backoffs.borrow().get(&(id, slot)).is_none_or(|p| p.until <= now)
             });
             for (id, epoch, slot) in candidates {
@@ -168,11 +168,6 @@ impl Server {
         join.drain().await
     }
 
-    /// Ends the attempts whose bricks are not Up in a new map of a shard.
-    pub(crate) fn end_joins_of_lost(&self, shard: ShardId, map: &ClusterMap) {
-        self.primary.borrow_mut().end_joins(|id, brick| id.volume.shard() == shard && !is_up(map, brick));
-    }
-
     /// Waits for a call that may take long. Meanwhile it probes the connection from time to time. If the connection
     /// is dead, the call ends with it at once, not minutes later.
     async fn while_reached<T>(&self, address: &str, call: impl Future<Output = T>) -> T {
@@ -224,10 +219,6 @@ impl Server {
         self.undelivered.notify();
         self.progress.notify();
     }
-}
-
-fn is_up(map: &ClusterMap, brick: BrickId) -> bool {
-    map.brick(brick).is_some_and(|brick| brick.state == BrickState::Up)
 }
 
 impl Join<'_> {

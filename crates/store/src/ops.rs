@@ -1,5 +1,6 @@
 //! What the server does for each request: one file per request.
 
+mod accepted;
 mod decide;
 mod fence;
 mod fill;

@@ -61,7 +61,8 @@ impl Server {
             of_shard.filter(|id| map.group(*id).is_none()).collect()
         };
         gone.into_iter().for_each(|id| self.primary.borrow_mut().end(id));
-        self.end_joins_of_lost(shard, map);
+        let is_lost = |id: GroupId, brick| id.volume.shard() == shard && !map.is_up(brick);
+        self.primary.borrow_mut().end_joins(is_lost);
         self.progress.notify();
     }
 

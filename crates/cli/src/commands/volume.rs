@@ -174,7 +174,7 @@ fn create(args: &CreateArgs, remote: &Remote, output: &Output) -> anyhow::Result
         }
         Err(Refusal::NotServing) => {
             return Err(problem(
-                "a shard does not answer, and may have a volume of this name; or it has not heard of the present topology yet",
+                "a shard does not answer, and may have a volume of this name; or it does not have all bricks, or the present topology, yet",
                 "`shoal meta list` shows them; start them, or wait until one leads",
             ));
         }

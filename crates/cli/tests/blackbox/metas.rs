@@ -220,11 +220,9 @@ fn leaders_let_others_lead() {
                 // A server that is stopped in order lets another one lead first.
                 let pid = Pid::from_raw(cluster.pids.borrow()[&leads] as i32);
                 kill(pid, Signal::SIGTERM).expect("a signal");
+                let said = || cluster.fixture.said(&cluster.log(leads)).contains("is to lead");
+                assert!(wait_for(SOON, said), "{}", cluster.fixture.said(&cluster.log(leads)));
                 cluster.until("new leaders", |servers| count(servers, "leads") == 1);
-                assert!(
-                    cluster.fixture.said(&cluster.log(leads)).contains("is to lead"),
-                    "it did not say so"
-                );
                 cluster.start(leads);
             }
             cluster.until("three servers", |servers| {

@@ -65,12 +65,8 @@ impl House {
         let world = self.simulation.node("meta");
         let (engine, inner) = (self.engine.clone(), world.clone());
         let memory_budget = self.memory_budget;
-        let options = MetaOptions {
-            listen: META.into(),
-            identity: identity(Role::Meta),
-            memory_budget,
-            first_shard: None,
-        };
+        let (listen, identity) = (META.into(), identity(Role::Meta));
+        let options = MetaOptions { listen, identity, memory_budget, first_shard: None };
         world.spawn("test", async move {
             let service = Service::start(inner, engine, options).await.expect("it starts");
             service.run().await;

@@ -27,14 +27,13 @@ use types::limits::BLOCK;
 use types::messages::Done;
 use types::messages::brick::{OpKind, Prepare, Span, Sync, Write, WriteId, spans_len};
 use types::messages::cluster::GroupRenew;
-use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey, VolumeId};
+use types::{BrickId, Buf, BufMut, Epoch, Geometry, GroupId, Refusal, Seq, StripeKey};
 use world::CallError;
 use world::trace::{Stage, span};
 
 use super::stripe::Stripe;
 use crate::primary::Order;
-use crate::server::{ACCEPTED_MAX, Server, count};
-use crate::shard::Shard;
+use crate::server::{Server, count};
 
 /// Largest overlay, in bytes: it must fit a journal segment with room to spare.
 const OVERLAY_MAX: usize = 256 << 10;
@@ -67,25 +66,6 @@ pub(crate) struct Plan {
 struct Part {
     spans: Vec<Span>,
     payload: Buf,
-}
-
-/// Bytes of an accepted write, counted until it is committed or given up.
-struct Accepted {
-    server: Rc<Server>,
-    shard: Option<Rc<Shard>>,
-    bytes: usize,
-}
-
-impl Drop for Accepted {
-    fn drop(&mut self) {
-        let accepted = self.server.accepted.get();
-        assert!(accepted >= self.bytes, "bytes released twice would let in more writes than the RAM holds");
-        self.server.accepted.set(accepted - self.bytes);
-        if let Some(shard) = &self.shard {
-            shard.accepted.set(shard.accepted.get() - self.bytes);
-        }
-        self.server.progress.notify();
-    }
 }
 
 impl Plan {
@@ -201,23 +181,6 @@ impl Server {
         match awaited {
             Some(sync) => self.sync_writes(sync).await,
             None => Ok(Done {}),
-        }
-    }
-
-    /// Waits until the accepted writes of a volume's shard leave room for so many bytes.
-    async fn accept(self: Rc<Server>, volume: VolumeId, bytes: usize) -> Accepted {
-        loop {
-            let progress = self.progress.wait();
-            let shard = self.shards.of_volume(volume);
-            let taken = shard.as_ref().map_or(0, |shard| shard.accepted.get());
-            if taken == 0 || taken + bytes <= ACCEPTED_MAX / self.shards.count() {
-                if let Some(shard) = &shard {
-                    shard.accepted.set(taken + bytes);
-                }
-                self.accepted.set(self.accepted.get() + bytes);
-                return Accepted { server: self, shard, bytes };
-            }
-            progress.await;
         }
     }
 

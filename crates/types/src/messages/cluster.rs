@@ -13,6 +13,9 @@ use crate::{
 use crate::{coded_enum, records};
 
 pub use super::map_fetch::MapFetch;
+pub use super::shards::{
+    ShardAdd, ShardAdded, ShardAnnounce, ShardAnnounced, ShardFind, ShardFound, ShardInfo, ShardRemove,
+};
 pub use super::tiers::{Tier, tiers_of};
 
 coded_enum! {
@@ -186,13 +189,6 @@ records! {
         placement: Option<PlacementSpec>,
         /// Clients ask that new files begin in a group near them.
         near_writer: bool,
-    }
-    /// A shard other than the first.
-    part ShardInfo {
-        /// Its number.
-        id: ShardId,
-        /// Its metadata servers, `host:port`, with commas between them; empty until one has led.
-        servers: String,
     }
     /// What clients and bricks know about the cluster: of its volumes, about those of one shard.
     part ClusterMap {
@@ -529,63 +525,6 @@ records! {
         /// Nodes may have other places than before.
         may_move: bool,
     } => Done;
-    /// Asks the first shard for the number of one more. The same token gets the same number. Refused with `TooMany` if there are
-    /// [`SHARDS_MAX`](crate::limits::SHARDS_MAX), `Unsupported` by other shards.
-    230 ShardAdd {
-        /// Random.
-        token: u64,
-    } => ShardAdded;
-    /// The new shard.
-    231 ShardAdded {
-        /// Its number, which no other one has had.
-        shard: ShardId,
-    };
-    /// The leader of another shard tells the first one where its servers are. Refused with `Unknown` if that shard was removed,
-    /// `Invalid` if nobody can call the servers.
-    232 ShardAnnounce {
-        /// The shard.
-        shard: ShardId,
-        /// Its metadata servers, with commas between them.
-        servers: String,
-    } => ShardAnnounced;
-    /// What the other shard should know.
-    233 ShardAnnounced {
-        /// The metadata servers of the first shard, with commas between them; empty if others could not call them there.
-        servers: String,
-        /// The network between the nodes, as in the map.
-        topology: String,
-    };
-    /// Asks which shard has a volume. A shard other than the first answers for itself. Refused with `NotServing` while a shard
-    /// does not answer that may have it, `Exists` if two others than the asked one have one of this name.
-    234 ShardFind {
-        /// Name of the volume.
-        volume: String,
-        /// Only whether the asked one has it itself.
-        local: bool,
-        /// Only where this shard is, whatever it has: nobody else is asked.
-        shard: Option<ShardId>,
-    } => ShardFound;
-    /// The shard that has the volume, if one has.
-    235 ShardFound {
-        /// Its metadata servers, with commas between them; empty if it is the one that was asked.
-        servers: Option<String>,
-        /// The asked one.
-        shard: ShardId,
-        /// How many bricks are Up there.
-        bricks: u32,
-        /// CRC-32C of the topology in its map.
-        topology: u32,
-        /// How many volumes the asked one has itself, with deleted ones of which bricks have bytes.
-        volumes: u32,
-    };
-    /// Forgets a shard without volumes. Refused by the first shard with `Unknown` if there is no such shard, `Busy` if it has
-    /// volumes, or answers and counts as lost; `NotServing` if it does not answer.
-    236 ShardRemove {
-        /// The shard.
-        shard: ShardId,
-        /// It need not answer: it is lost, and all its volumes with it.
-        lost: bool,
-    } => Done;
     /// Asks the metadata service for a report about itself and the cluster.
     223 ClusterStatus {} => ClusterReport;
     /// A client with a lease.
@@ -626,37 +565,6 @@ records! {
     };
 }
 
-impl Fences {
-    /// Nobody is fenced.
-    pub fn none() -> Fences {
-        Fences { upto: ClientId(0), mounted: Vec::new() }
-    }
-
-    /// Whether a client may no longer write. A list says nothing about clients of other shards.
-    pub fn is_fenced(&self, client: ClientId) -> bool {
-        client.shard() == self.shard() && client <= self.upto && self.mounted.binary_search(&client).is_err()
-    }
-
-    /// The shard whose clients these are.
-    pub fn shard(&self) -> ShardId {
-        self.upto.shard()
-    }
-
-    /// Fences every client that one of the two fences. The order of merges does not matter.
-    ///
-    /// # Panics
-    /// If they are of two shards.
-    pub fn merge(&mut self, other: &Fences) {
-        assert_eq!(self.shard(), other.shard(), "clients of one shard would no longer be fenced");
-        let both = self.mounted.iter().chain(&other.mounted);
-        let mut mounted: Vec<ClientId> =
-            both.filter(|client| !self.is_fenced(**client) && !other.is_fenced(**client)).copied().collect();
-        mounted.sort_unstable();
-        mounted.dedup();
-        *self = Fences { upto: self.upto.max(other.upto), mounted };
-    }
-}
-
 impl GroupConfig {
     /// The slot that orders the group's writes: the lowest live parity slot; the lowest live data slot if no parity
     /// slot is live. `None` if none is.
@@ -685,6 +593,11 @@ impl ClusterMap {
     pub fn empty(cluster: ClusterId) -> ClusterMap {
         let (bricks, volumes, topology, shards) = (Vec::new(), Vec::new(), String::new(), Vec::new());
         ClusterMap { version: MapVersion(0), cluster, bricks, volumes, topology, shards }
+    }
+
+    /// Whether a brick holds a lease.
+    pub fn is_up(&self, brick: BrickId) -> bool {
+        self.brick(brick).is_some_and(|brick| brick.state == BrickState::Up)
     }
 
     /// A brick by its id.
@@ -760,36 +673,5 @@ impl MapUpdate {
             shards,
             rest: None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fences(upto: u64, mounted: &[u64]) -> Fences {
-        Fences { upto: ClientId(upto), mounted: mounted.iter().map(|id| ClientId(*id)).collect() }
-    }
-
-    #[test]
-    fn a_client_once_fenced_stays_so_in_whatever_order_it_is_told() {
-        let told = [fences(0, &[]), fences(9, &[3, 5, 9]), fences(20, &[5, 9, 12]), fences(15, &[9, 12])];
-        for first in &told {
-            for second in &told {
-                for third in &told {
-                    let mut all = first.clone();
-                    all.merge(second);
-                    all.merge(third);
-                    for id in 0..25 {
-                        let client = ClientId(id);
-                        let by_any = [first, second, third].iter().any(|fences| fences.is_fenced(client));
-                        assert_eq!(all.is_fenced(client), by_any, "{client}: {first:?} {second:?} {third:?}");
-                    }
-                }
-            }
-        }
-        let other = fences(ShardId(1).numbers().start + 9, &[]);
-        assert!(!other.is_fenced(ClientId(4)), "a client of another shard");
-        assert!(!fences(0, &[]).is_fenced(ClientId(1)) && fences(9, &[3]).is_fenced(ClientId(4)));
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod brick;
 pub mod cluster;
+mod fences;
 mod map_fetch;
 pub mod names;
 pub mod notes;
@@ -13,6 +14,7 @@ pub mod queue;
 pub mod recovery;
 pub mod replica;
 pub mod session;
+pub mod shards;
 mod tasks;
 mod tiers;
 

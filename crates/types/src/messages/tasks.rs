@@ -1,6 +1,6 @@
 //! Names of the tasks that answer requests.
 
-use super::{brick, cluster, names, notes, recovery, replica};
+use super::{brick, cluster, names, notes, recovery, replica, shards};
 
 /// All request numbers are below this.
 const NUMBERS_END: usize = 400;
@@ -16,6 +16,7 @@ const TASK_NAMES: [&str; NUMBERS_END] = {
         notes::REQUESTS,
         recovery::REQUESTS,
         replica::REQUESTS,
+        shards::REQUESTS,
     ];
     let mut table = 0;
     while table < tables.len() {

@@ -31,7 +31,8 @@ have the key.
 
 Examples:
   shoal meta backup /mnt/elsewhere/names-$(date +%F).bak
-  shoal meta backup names.bak --meta 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --key-file /etc/shoal/key")]
+  shoal meta backup names.bak --meta 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --key-file /etc/shoal/key
+  shoal meta backup names-1.bak --shard 1                   of another shard: each has a backup of its own")]
 pub(super) struct BackupArgs {
     /// The file to make
     #[arg(value_name = "FILE")]

@@ -35,6 +35,7 @@ Examples:
   shoal meta check
   shoal meta check --bricks --repair                        gives the space back that no file has
   shoal meta check --repair --meta 10.0.0.1:7400,10.0.0.2:7400,10.0.0.3:7400 --key-file /etc/shoal/key
+  shoal meta check --shard 1                                the names of another shard
   shoal meta check --json | jq '.faults[].fault'")]
 pub(crate) struct CheckArgs {
     /// Repairs what it finds
