@@ -83,6 +83,20 @@ impl Cluster {
         self.pids.borrow_mut().insert(shard, pid);
     }
 
+    /// Starts one more server of the second shard.
+    fn join(&self, n: u16) {
+        let (dir, listen, first) = (self.fixture.path(&format!("meta1-{n}")), address(n), address(1));
+        let words = ["meta", "--dir", text(&dir), "--listen", &listen, "--join", &first];
+        self.fixture.daemon(&format!("meta1-{n}"), &[&words[..], &["--key-file", text(&self.key)]].concat());
+    }
+
+    /// How many servers of the second shard follow.
+    fn followers(&self) -> usize {
+        let listed = self.must(&["meta", "list", "--json"]).json();
+        let servers = listed["servers"].as_array().cloned().unwrap_or_default();
+        servers.iter().filter(|server| server["shard"] == 1 && server["state"] == "follows").count()
+    }
+
     fn kill(&self, shard: u16) {
         kill_now(self.pids.borrow()[&shard] as i32);
     }
@@ -192,6 +206,15 @@ fn a_shard_is_restored_from_its_backup_and_removed_when_it_is_empty() {
     let cluster = Cluster::new("shards-moves");
     let more = cluster.mount("more");
     make_files(&more, "kept");
+    // The mount knows one server, and learns of the others when that one follows.
+    [2, 3].iter().for_each(|n| cluster.join(*n));
+    assert!(wait_for(SOON, || cluster.followers() == 2), "{}", cluster.must(&["meta", "list"]).stdout);
+    cluster.must(&["meta", "lead", &address(2), "--shard", "1"]);
+    make_files(&more, "led");
+    check_files(&more, "kept");
+    cluster.must(&["meta", "lead", &address(1), "--shard", "1"]);
+    [2, 3].iter().for_each(|n| drop(cluster.must(&["meta", "remove", &address(*n), "--shard", "1"])));
+    check_files(&more, "led");
     let backup = cluster.fixture.path("names.bak");
     cluster.must(&["meta", "backup", text(&backup), "--shard", "1"]);
     cluster.fixture.umount(&more);
