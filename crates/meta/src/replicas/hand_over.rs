@@ -21,7 +21,7 @@ use super::{BEAT_US, RETRY_US};
 use crate::service::Shared;
 
 /// How long the successor may take to get what it lacks, in microseconds. Nobody can change anything meanwhile.
-const LEVEL_US: u64 = 500_000;
+const LEVEL_US: u64 = 1_000_000;
 /// How long the others may take to hear of it, in microseconds.
 const TELL_US: u64 = 300_000;
 /// Time for the answer to leave before the term ends, in microseconds.

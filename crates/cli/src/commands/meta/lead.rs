@@ -9,10 +9,12 @@ use crate::output::Output;
 use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote};
 
-/// How long it may take until that server leads, how long its answers may, and the pause between them, in microseconds.
-const LEADS_US: u64 = 8_000_000;
+/// How long it may take until that server leads, how long its answers may, the pause between them, and the time after which the
+/// leader is asked again, in microseconds.
+const LEADS_US: u64 = 20_000_000;
 const ASK_US: u64 = 1_000_000;
 const PAUSE_US: u64 = 20_000;
+const AGAIN_US: u64 = 3_000_000;
 
 /// Lets another metadata server lead, for example before its machine is stopped, or to spread the leaders of shards
 #[derive(Args)]
@@ -36,13 +38,22 @@ pub(crate) struct LeadArgs {
 pub(super) fn run(args: &LeadArgs, output: &Output) -> anyhow::Result<()> {
     let target = args.cluster.target()?.of_shard(args.shard)?;
     let remote = Remote::new(&target)?;
-    let led = remote.meta_or_explain(&MetaLead { address: args.server.clone() })?;
-    if let Some(error) = led.error {
-        return Err(problem(error, "`shoal meta list` shows the servers"));
-    }
+    let ask = || -> anyhow::Result<()> {
+        match remote.meta_or_explain(&MetaLead { address: args.server.clone() })?.error {
+            Some(error) => Err(problem(error, "`shoal meta list` shows the servers")),
+            None => Ok(()),
+        }
+    };
+    ask()?;
     let followers = Remote::as_role(&target, Role::MetaFollower)?;
     let until = remote.now() + LEADS_US;
+    let mut again = remote.now() + AGAIN_US;
     while remote.now() < until {
+        // It may have been behind, on a busy machine, or another one was elected.
+        if remote.now() >= again {
+            ask()?;
+            again = remote.now() + AGAIN_US;
+        }
         let report = followers.server(&args.server, ASK_US, &MetaStatus {});
         if report.is_ok_and(|report| report.id != 0 && report.leader == report.id) {
             output.answer(&json!({ "leads": args.server }), || format!("{} leads", args.server));
