@@ -218,17 +218,7 @@ impl Remote {
 
     /// As [`Remote::meta`], with the payload of the answer.
     pub(crate) fn meta_payload<R: Request>(&self, request: &R) -> Result<(R::Reply, Buf), CallError> {
-        let until = self.world.now() + CALL_TIMEOUT_US;
-        loop {
-            let call =
-                self.peers.call_within(CALL_TIMEOUT_US, &self.meta, Epoch::default(), request, Buf::empty());
-            match self.world.block_on(call) {
-                Err(CallError::Unreachable) if self.meta.contains(',') && self.world.now() < until => {
-                    self.pause(RETRY_US);
-                }
-                answer => return answer,
-            }
-        }
+        self.world.block_on(self.ask_leader(&self.meta, CALL_TIMEOUT_US, request))
     }
 
     /// Asks the metadata service. Returns a refusal as it is; other errors as an error to print.
@@ -259,7 +249,7 @@ impl Remote {
         let mut status = self.status_of_shard()?;
         let shards: Vec<ShardInfo> =
             status.map.shards.iter().filter(|shard| !shard.servers.is_empty()).cloned().collect();
-        let asked = shards.iter().map(|shard| self.other_shard_when_led(&shard.servers));
+        let asked = shards.iter().map(|shard| self.status_at(&shard.servers, SHARD_US));
         let answers = self.world.block_on(join_all(asked));
         for (shard, answer) in shards.into_iter().zip(answers) {
             match answer {
@@ -283,9 +273,8 @@ impl Remote {
 
     /// The report and the map of the shard whose servers were given, without other shards.
     pub(crate) fn status_of_shard(&self) -> anyhow::Result<ClusterSnapshot> {
-        let report = self.meta_or_explain(&ClusterStatus {})?;
-        let mut map = ClusterMap::empty(self.cluster());
-        self.follow(&mut map).map_err(|error| explain(error, &self.meta))?;
+        let asked = self.world.block_on(self.status_at(&self.meta, CALL_TIMEOUT_US));
+        let (report, map) = asked.map_err(|error| explain(error, &self.meta))?;
         Ok(ClusterSnapshot { map, report, missing: Vec::new() })
     }
 
@@ -301,6 +290,15 @@ impl Remote {
         }
     }
 
+    /// Says which other shards there are, to somebody who may take one for all.
+    pub(crate) fn other_shards(&self) -> anyhow::Result<Option<String>> {
+        let shards = self.status_of_shard()?.map.shards;
+        let numbers: Vec<String> = shards.iter().map(|shard| shard.id.0.to_string()).collect();
+        let said =
+            || format!("without the other shards, of each by itself: --shard {}", numbers.join(", --shard "));
+        Ok((!numbers.is_empty()).then(said))
+    }
+
     /// Refuses the servers of another shard than the first, which alone knows all.
     pub(crate) fn require_first_shard(&self) -> anyhow::Result<()> {
         match self.meta_or_explain(&ClusterStatus {})?.shard {
@@ -312,32 +310,33 @@ impl Remote {
         }
     }
 
-    /// Asks another shard. None of its servers may lead for some seconds: waits for one.
-    async fn other_shard_when_led(&self, servers: &str) -> Result<(ClusterReport, ClusterMap), CallError> {
-        let until = self.world.now() + SHARD_US;
-        loop {
-            match self.other_shard(servers).await {
-                Err(CallError::Unreachable) if self.world.now() < until => self.world.sleep(RETRY_US).await,
-                answer => return answer,
-            }
-        }
-    }
-
-    async fn other_shard(&self, servers: &str) -> Result<(ClusterReport, ClusterMap), CallError> {
-        let asked =
-            self.peers.call_within(SHARD_US, servers, Epoch::default(), &ClusterStatus {}, Buf::empty());
-        let report = asked.await?.0;
+    /// The report and the map of a shard. Of several servers none may lead for some seconds: waits for one, `us` microseconds.
+    async fn status_at(&self, servers: &str, us: u64) -> Result<(ClusterReport, ClusterMap), CallError> {
+        let report = self.ask_leader(servers, us, &ClusterStatus {}).await?.0;
         let mut fetch = MapFetch::new(MapVersion(0), None);
-        loop {
-            let call =
-                self.peers.call_within(SHARD_US, servers, Epoch::default(), fetch.request(), Buf::empty());
-            if fetch.answered(call.await?.0) {
-                break;
-            }
-        }
+        while !fetch.answered(self.ask_leader(servers, us, fetch.request()).await?.0) {}
         let mut map = ClusterMap::empty(self.cluster());
         fetch.apply(&mut map);
         Ok((report, map))
+    }
+
+    /// Asks a metadata service. Of several servers none may lead for some seconds: waits for one, `us` microseconds.
+    async fn ask_leader<R: Request>(
+        &self,
+        servers: &str,
+        us: u64,
+        request: &R,
+    ) -> Result<(R::Reply, Buf), CallError> {
+        let until = self.world.now() + us;
+        loop {
+            let call = self.peers.call_within(us, servers, Epoch::default(), request, Buf::empty());
+            match call.await {
+                Err(CallError::Unreachable) if servers.contains(',') && self.world.now() < until => {
+                    self.world.sleep(RETRY_US).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Brings a map up to date.

@@ -57,14 +57,10 @@ impl Server {
             incarnation: self.incarnation,
             class: self.options.class,
             shard: shard.id,
-            shards: self.known_shards(),
+            shards: if shard.id == ShardId::FIRST { self.known_shards() } else { Vec::new() },
         };
         let meta = shard.meta.borrow().clone();
         let (reply, _): (BrickJoined, Buf) = self.peers.call(&meta, Epoch(0), &join, Buf::empty()).await?;
-        if reply.fences.shard() != shard.id {
-            tracing::error!(shard = %shard.id, other = %reply.fences.shard(), "the metadata servers are another shard's");
-            return Err(CallError::BadReply);
-        }
         self.learn_fences(&reply.fences);
         self.learn_restored(shard, reply.restored).await;
         // The brick needs the map to know what it may serve. The lease begins with the join nevertheless.
@@ -73,7 +69,7 @@ impl Server {
         Ok(())
     }
 
-    /// The other shards of which this brick knows, or holds groups.
+    /// The other shards of which this brick knows, or holds groups: a first shard that was restored may have forgotten them.
     fn known_shards(&self) -> Vec<ShardId> {
         let known = self.shards.all().into_iter().map(|shard| shard.id);
         let mut shards: BTreeSet<ShardId> = known.chain(self.slot.borrow().shards()).collect();

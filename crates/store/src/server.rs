@@ -1,6 +1,7 @@
 //! The server of one brick: its identity, its shared state, and the dispatch of requests.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::rc::Rc;
@@ -300,17 +301,22 @@ impl Server {
     /// Refuses unless this brick is the primary of the group and serves the epoch.
     pub(crate) fn check_primary(&self, id: GroupId, epoch: Epoch) -> Result<(), Refusal> {
         self.check_lease(id.volume)?;
-        let map = self.map_of(id.volume);
         let primary = self.primary.borrow();
-        match primary.epoch(id) {
-            _ if primary.serving(id, epoch).is_some() => Ok(()),
-            Some(known) if known > epoch => Err(Refusal::StaleEpoch),
-            Some(_) => self.refuse_and_fetch_map(id.volume),
-            None if map.group(id).is_some_and(|(_, config)| config.epoch > epoch) => Err(Refusal::StaleEpoch),
-            None if map.group(id).is_some_and(|(_, config)| config.epoch == epoch) => {
-                Err(Refusal::NotPrimary)
-            }
-            None => self.refuse_and_fetch_map(id.volume),
+        if primary.serving(id, epoch).is_some() {
+            return Ok(());
+        }
+        if let Some(known) = primary.epoch(id) {
+            return if known > epoch {
+                Err(Refusal::StaleEpoch)
+            } else {
+                self.refuse_and_fetch_map(id.volume)
+            };
+        }
+        let known = self.map_of(id.volume).group(id).map(|(_, config)| config.epoch);
+        match known.map(|known| known.cmp(&epoch)) {
+            Some(Ordering::Greater) => Err(Refusal::StaleEpoch),
+            Some(Ordering::Equal) => Err(Refusal::NotPrimary),
+            Some(Ordering::Less) | None => self.refuse_and_fetch_map(id.volume),
         }
     }
 

@@ -373,6 +373,9 @@ fn explain(error: BrickError, path: &str) -> anyhow::Error {
         BrickError::Refused(Refusal::ServedTwice) => {
             "stop the other process that serves this brick, or give a new disk an --id of its own"
         }
+        BrickError::Refused(Refusal::Unsupported) => {
+            "--meta with the metadata servers of the first shard: these are another one's, or of an older version"
+        }
         BrickError::Meta { .. } => {
             "check --meta and --key-file, and that `shoal meta` of the brick's cluster runs there"
         }

@@ -195,6 +195,8 @@ fn a_dead_shard_takes_only_its_own_volumes_with_it() {
         ["first", "alone", "again"].iter().for_each(|name| check_files(dir, name));
         cluster.fixture.umount(dir);
     }
+    let checked = cluster.must(&["meta", "check"]).stdout;
+    assert!(checked.contains("without the other shards") && checked.contains("--shard 1"), "{checked}");
     for shard in ["0", "1"] {
         let checked = cluster.must(&["meta", "check", "--bricks", "--shard", shard]);
         assert!(checked.stdout.contains("all is well"), "{}", checked.stdout);
@@ -241,6 +243,9 @@ fn a_shard_is_restored_from_its_backup_and_removed_when_it_is_empty() {
     };
     of_other(&["volume", "create", "x", "--code", "2+1"]).refused(&["serves shard 1", "first shard"]);
     of_other(&["brick", "replace", "b1", "b2"]).refused(&["serves shard 1", "first shard"]);
+    let (disk, listen) = (cluster.fixture.path("disk9"), format!("127.0.0.1:{}", port(9)));
+    let brick = ["brick", "--disk", text(&disk), "--format", "--size", "256M", "--id", "9", "--node", "9"];
+    of_other(&[&brick[..], &["--listen", &listen]].concat()).refused(&["first shard"]);
     let (dir, key) = (cluster.fixture.path("never"), text(&cluster.key));
     let words = ["cluster", "init", "--dir", text(&dir), "--shard-of", &other, "--key-file", key];
     cluster.fixture.shoal(&words).refused(&["not those of the first shard"]);

@@ -239,6 +239,22 @@ pub(crate) async fn create_volume(world: &World, code: &str, unit: u32, extent_s
     create_volume_of(world, geometry, groups, None, None).await;
 }
 
+/// A plain volume of files.
+pub(crate) fn volume_create(name: &str, geometry: Geometry, groups: u32) -> VolumeCreate {
+    VolumeCreate {
+        name: name.to_owned(),
+        geometry,
+        groups,
+        same_node: false,
+        block: None,
+        class: None,
+        tiers: Vec::new(),
+        placement: None,
+        near_writer: false,
+        shard: None,
+    }
+}
+
 /// As [`create_volume`], with any geometry, with that of a second tier, and on a known network.
 pub(crate) async fn create_volume_of(
     world: &World,
@@ -249,16 +265,9 @@ pub(crate) async fn create_volume_of(
 ) {
     let peers = Peers::new(world.clone(), identity(Role::Client));
     let create = VolumeCreate {
-        name: VOLUME.to_owned(),
-        geometry,
-        groups,
-        same_node: false,
-        block: None,
-        class: None,
         tiers: tier.map(|geometry| TierSpec { geometry, class: None }).into_iter().collect(),
         placement: topology.map(|(_, spec)| *spec),
-        near_writer: false,
-        shard: None,
+        ..volume_create(VOLUME, geometry, groups)
     };
     if let Some((text, _)) = topology {
         set_topology(&peers, world, text).await;

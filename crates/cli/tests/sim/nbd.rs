@@ -13,7 +13,7 @@ use types::{Buf, Code, Epoch, Geometry};
 use world::sim::SimOptions;
 use world::{Peers, StreamReceiver, StreamSender, World};
 
-use crate::cluster::{Cluster, brick_node, identity, meta, tune};
+use crate::cluster::{Cluster, brick_node, identity, meta, tune, volume_create};
 
 const DISK: &str = "disk";
 const BLOCK: usize = 4096;
@@ -259,18 +259,7 @@ fn with_disk<F: Future>(seed: u64, story: impl FnOnce(Rc<Cluster>, World) -> F) 
         let geometry =
             Geometry::new("2+1".parse::<Code>().expect("a code"), 16 << 10, 4).expect("a geometry");
         let block = Some(BLOCKS * BLOCK as u64);
-        let create = VolumeCreate {
-            name: DISK.to_owned(),
-            geometry,
-            groups: 4,
-            same_node: false,
-            block,
-            class: None,
-            tiers: Vec::new(),
-            placement: None,
-            near_writer: false,
-            shard: None,
-        };
+        let create = VolumeCreate { block, ..volume_create(DISK, geometry, 4) };
         while peers.call(meta(), Epoch(0), &create, Buf::empty()).await.is_err() {
             vm.sleep(100_000).await;
         }

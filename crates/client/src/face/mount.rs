@@ -378,11 +378,11 @@ fn budgets(options: &MountOptions, view: &MapView) -> (u64, u64) {
 /// The metadata servers of the shard that has the volume; `meta` are those that the mount was given. Waits for a shard that may have
 /// it and does not answer yet.
 async fn shard_of(world: &World, peers: &Peers, meta: &str, volume: &str) -> Result<String, MountError> {
-    let find = ShardFind { volume: volume.to_owned(), local: false, shard: None };
+    let find = ShardFind { volume: volume.to_owned() };
     let until = world.now() + JOIN_US;
     loop {
         let found = peers.call_within(JOIN_US, meta, Epoch::default(), &find, Buf::empty()).await;
-        match found.map(|(ShardFound { servers, .. }, _)| servers) {
+        match found.map(|(ShardFound { servers }, _)| servers) {
             Ok(None) => return Err(MountError::UnknownVolume(volume.to_owned())),
             Ok(Some(here)) if here.is_empty() => return Ok(meta.to_owned()),
             Ok(Some(servers)) => return Ok(servers),

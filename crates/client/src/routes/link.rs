@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use types::code_probe::{CodeProbe, hit};
-use types::messages::cluster::{ClientJoin, ClientJoined, MapFetch, ShardFind, ShardFound};
+use types::messages::cluster::{ClientJoin, ClientJoined, MapFetch, ShardFound, ShardServers};
 use types::messages::names::Caller;
 use types::wire::Request;
 use types::{Buf, ClientId, Epoch, MapVersion, ObjectId, Refusal, RetryAction, StripeKey};
@@ -75,11 +75,10 @@ impl Link {
             return;
         }
         let first = &self.routes.options.meta;
-        let shard = Some(self.routes.volume.shard());
-        let find = ShardFind { volume: String::new(), local: true, shard };
-        let found = self.peers.call_within(FIND_US, first, Epoch::default(), &find, Buf::empty()).await;
-        let servers = found.ok().and_then(|(ShardFound { servers, .. }, _)| servers);
-        if let Some(servers) = servers.filter(|servers| !servers.is_empty() && *servers != asked) {
+        let where_is = ShardServers { shard: self.routes.volume.shard() };
+        let found = self.peers.call_within(FIND_US, first, Epoch::default(), &where_is, Buf::empty()).await;
+        let servers = found.ok().and_then(|(ShardFound { servers }, _)| servers);
+        if let Some(servers) = servers.filter(|servers| *servers != asked) {
             tracing::info!(servers, "the metadata servers of the volume's shard");
             self.routes.set_servers(servers);
         }

@@ -98,7 +98,7 @@ impl Cluster {
 
     /// Where the servers of another shard are. No writes if they are known to be there.
     pub(crate) fn shard_announced(&mut self, id: ShardId, servers: &str) -> Result<Writes, Refusal> {
-        if self.own.shard != ShardId::FIRST || servers.len() > SERVERS_MAX || !is_callable(servers) {
+        if self.own.shard != ShardId::FIRST || !is_callable(servers) {
             return Err(Refusal::Invalid);
         }
         let mut writes = self.shards_known_to_bricks(&[id]);
@@ -132,10 +132,10 @@ impl Cluster {
 /// Most bytes of a list of servers.
 const SERVERS_MAX: usize = 1024;
 
-/// Whether each of some servers, with commas between them, has an address that others can call.
+/// Whether each of some servers, with commas between them, has an address that others can call. Too many of them do not.
 pub(crate) fn is_callable(servers: &str) -> bool {
     let is_any = |server: &str| ["0.0.0.0:", "[::]:"].iter().any(|any| server.starts_with(any));
-    servers.split(',').all(|server| server.contains(':') && !is_any(server))
+    servers.len() <= SERVERS_MAX && servers.split(',').all(|server| server.contains(':') && !is_any(server))
 }
 
 /// Whether one of some servers has an address of the caller's own machine.

@@ -158,6 +158,8 @@ async fn arbitrate(shared: &Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
         ShardAdd::KIND => reply(shared.shard_add(&call.parse()?)),
         ShardAnnounce::KIND => reply(shared.shard_announce(&call.parse()?)),
         ShardFind::KIND => reply(shared.shard_find(&call.parse()?).await),
+        ShardServers::KIND => reply(shared.shard_servers(&call.parse()?)),
+        ShardStatus::KIND => reply(Ok(shared.shard_status(&call.parse()?))),
         ShardRemove::KIND => reply(shared.shard_remove(&call.parse()?).await),
         ClusterStatus::KIND => reply(shared.cluster_status()),
         MetaScan::KIND => shared.scan(&call.parse()?).await,

@@ -12,8 +12,8 @@ use types::limits::{CALL_TIMEOUT_US, HEARTBEAT_US, LEASE_US};
 use types::messages::Done;
 use types::messages::cluster::{
     BrickReplace, BrickReplaced, BrickState, ReplaceError, ReplaceErrorKind, ShardAdd, ShardAdded,
-    ShardAnnounce, ShardAnnounced, ShardFind, ShardFound, ShardInfo, ShardRemove, TopologySet, VolumeCreate,
-    VolumeDelete, VolumeReply,
+    ShardAnnounce, ShardAnnounced, ShardFind, ShardFound, ShardInfo, ShardRemove, ShardReport, ShardServers,
+    ShardStatus, TopologySet, VolumeCreate, VolumeDelete, VolumeReply,
 };
 use types::wire::Request;
 use types::{Buf, Epoch, Refusal, ShardId};
@@ -84,8 +84,8 @@ impl Shared {
         }
         let (ShardAnnounced { servers, topology }, asked) = answer?;
         // An address of the first shard's own machine means another one here.
-        let servers =
-            if servers.is_empty() || is_loopback(&servers) && !is_loopback(&asked) { asked } else { servers };
+        let is_elsewhere = is_callable(&servers) && (is_loopback(&asked) || !is_loopback(&servers));
+        let servers = if is_elsewhere { servers } else { asked };
         if servers != known {
             self.decide(|state| Ok(state.cluster.set_first_servers(&servers))).map_err(CallError::Refused)?;
         }
@@ -116,31 +116,30 @@ impl Shared {
 
     /// Says which shard has a volume.
     pub(super) async fn shard_find(&self, request: &ShardFind) -> Result<ShardFound, Refusal> {
-        if let Some(id) = request.shard {
-            let known = self.served_shards().into_iter().find(|shard| shard.id == id);
-            return Ok(ShardFound { servers: known.map(|shard| shard.servers), ..self.about_this_shard() });
-        }
-        let servers = if self.has_volume(&request.volume) {
-            Some(String::new())
-        } else if request.local {
-            None
-        } else {
-            self.find(&request.volume).await?.map(|info| info.servers)
+        let servers = match self.has_volume(&request.volume) {
+            true => Some(String::new()),
+            false => self.find(&request.volume).await?.map(|info| info.servers),
         };
-        Ok(ShardFound { servers, ..self.about_this_shard() })
+        Ok(ShardFound { servers })
     }
 
-    /// What others ask about this shard.
-    fn about_this_shard(&self) -> ShardFound {
+    /// Says where another shard is.
+    pub(super) fn shard_servers(&self, request: &ShardServers) -> Result<ShardFound, Refusal> {
+        let known = self.served_shards().into_iter().find(|shard| shard.id == request.shard);
+        Ok(ShardFound { servers: known.map(|shard| shard.servers) })
+    }
+
+    /// Says what the first shard asks about this one.
+    pub(super) fn shard_status(&self, request: &ShardStatus) -> ShardReport {
         let state = self.state.borrow();
         let map = state.cluster.map();
         let up = map.bricks.iter().filter(|brick| brick.state == BrickState::Up);
-        ShardFound {
-            servers: None,
+        ShardReport {
             shard: state.cluster.shard(),
+            has_volume: map.volume_named(&request.volume).is_some(),
+            volumes: (map.volumes.len() + state.cluster.deleted().count()) as u32,
             bricks: up.count() as u32,
             topology: crc(map.topology.as_bytes()),
-            volumes: (map.volumes.len() + state.cluster.deleted().count()) as u32,
         }
     }
 
@@ -149,28 +148,34 @@ impl Shared {
     /// # Errors
     /// `NotServing`: one of them does not answer, and no other one has it. `Exists`: two have one of this name.
     async fn find(&self, volume: &str) -> Result<Option<ShardInfo>, Refusal> {
-        let asked = self.ask_all(volume).await;
-        let has_it =
-            |answer: &Option<ShardFound>| answer.as_ref().is_some_and(|found| found.servers.is_some());
-        let mut found = asked.iter().filter(|(_, answer)| has_it(answer)).map(|(shard, _)| shard);
-        match (found.next(), found.next()) {
-            (Some(shard), None) => Ok(Some(shard.clone())),
-            (Some(_), Some(_)) => Err(Refusal::Exists),
-            (None, _) if asked.iter().any(|(_, answer)| answer.is_none()) => Err(Refusal::NotServing),
-            (None, _) => Ok(None),
+        let (mut owner, mut silent) = (None, None);
+        for (shard, report) in self.ask_all(volume).await {
+            match report {
+                Ok(report) if report.has_volume && owner.is_some() => return Err(Refusal::Exists),
+                Ok(report) if report.has_volume => owner = Some(shard),
+                Ok(_) => {}
+                Err(refusal) => silent = Some(refusal),
+            }
+        }
+        match (owner, silent) {
+            (None, Some(refusal)) => Err(refusal),
+            (owner, _) => Ok(owner),
         }
     }
 
-    /// Asks all other shards about a volume; `None` for those that do not answer.
-    async fn ask_all(&self, volume: &str) -> Vec<(ShardInfo, Option<ShardFound>)> {
-        let find = ShardFind { volume: volume.to_owned(), local: true, shard: None };
+    /// Asks all other shards about themselves, and about a volume.
+    async fn ask_all(&self, volume: &str) -> Vec<(ShardInfo, Result<ShardReport, Refusal>)> {
         let ask = async |shard: ShardInfo| {
-            let answer = self.ask(&shard, FIND_US, &find).await.ok();
-            // Another one may listen there by now.
-            let answer = answer.filter(|found| found.shard == shard.id);
-            (shard, answer)
+            let report = self.report_of(&shard, volume).await;
+            (shard, report)
         };
         join_all(self.served_shards().into_iter().map(ask)).await
+    }
+
+    /// Asks another shard about itself, and about a volume. Another one that listens at its address by now is not it.
+    async fn report_of(&self, shard: &ShardInfo, volume: &str) -> Result<ShardReport, Refusal> {
+        let report = self.ask(shard, FIND_US, &ShardStatus { volume: volume.to_owned() }).await?;
+        if report.shard == shard.id { Ok(report) } else { Err(Refusal::NotServing) }
     }
 
     /// The other shards. One that was never served has nothing.
@@ -204,16 +209,16 @@ impl Shared {
             return Err(Refusal::Exists);
         }
         let asked = self.ask_all(&request.name).await;
-        let here = self.about_this_shard();
+        let here = self.shard_status(&ShardStatus { volume: String::new() });
         let mut candidates = vec![(here.volumes, own)];
-        for (shard, answer) in &asked {
-            let found = answer.as_ref().ok_or(Refusal::NotServing)?;
-            if found.servers.is_some() {
+        for (shard, report) in &asked {
+            let report = report.as_ref().map_err(|refusal| *refusal)?;
+            if report.has_volume {
                 return Err(Refusal::Exists);
             }
             // One that has just begun does not have all bricks yet.
-            if found.bricks >= here.bricks {
-                candidates.push((found.volumes, shard.id));
+            if report.bricks >= here.bricks {
+                candidates.push((report.volumes, shard.id));
             }
         }
         let fewest = candidates.iter().min().map_or(own, |(_, shard)| *shard);
@@ -221,9 +226,11 @@ impl Shared {
         if chosen == own {
             return self.volume_create(&request);
         }
-        let (shard, found) = asked.iter().find(|(shard, _)| shard.id == chosen).ok_or(Refusal::Unknown)?;
+        let (shard, report) = asked.iter().find(|(shard, _)| shard.id == chosen).ok_or(Refusal::Unknown)?;
         // Its groups would lie as the network was before, or on the few bricks that have joined it so far.
-        if found.as_ref().is_some_and(|found| found.topology != here.topology || found.bricks < here.bricks) {
+        let is_level =
+            |report: &ShardReport| report.topology == here.topology && report.bricks >= here.bricks;
+        if !report.as_ref().is_ok_and(is_level) {
             return Err(Refusal::NotServing);
         }
         self.may_answer().await?;
@@ -263,11 +270,8 @@ impl Shared {
         }
         let (mut groups, mut error) = (own.groups, None);
         let ask = async |shard: ShardInfo| {
-            // Another one may listen there by now.
-            let find = ShardFind { volume: String::new(), local: true, shard: None };
-            let answer = match self.ask(&shard, FIND_US, &find).await {
-                Ok(found) if found.shard == shard.id => self.ask(&shard, FORWARD_US, request).await,
-                Ok(_) => Err(Refusal::NotServing),
+            let answer = match self.report_of(&shard, "").await {
+                Ok(_) => self.ask(&shard, FORWARD_US, request).await,
                 Err(refusal) => Err(refusal),
             };
             (shard, answer)
@@ -300,13 +304,9 @@ impl Shared {
         let shards = self.other_shards();
         let shard = shards.iter().find(|shard| shard.id == request.shard).ok_or(Refusal::Unknown)?;
         if !shard.servers.is_empty() {
-            let find = ShardFind { volume: String::new(), local: true, shard: None };
-            let found = self.ask(shard, FIND_US, &find).await;
-            match found
-                .and_then(|found| if found.shard == shard.id { Ok(found) } else { Err(Refusal::NotServing) })
-            {
+            match self.report_of(shard, "").await {
                 // One that answers is not lost.
-                Ok(found) if request.lost || found.volumes > 0 => return Err(Refusal::Busy),
+                Ok(report) if request.lost || report.volumes > 0 => return Err(Refusal::Busy),
                 Ok(_) => {}
                 Err(_) if request.lost => {}
                 Err(refusal) => return Err(refusal),

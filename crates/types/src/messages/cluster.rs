@@ -15,6 +15,7 @@ use crate::{coded_enum, records};
 pub use super::map_fetch::MapFetch;
 pub use super::shards::{
     ShardAdd, ShardAdded, ShardAnnounce, ShardAnnounced, ShardFind, ShardFound, ShardInfo, ShardRemove,
+    ShardReport, ShardServers, ShardStatus,
 };
 pub use super::tiers::{Tier, tiers_of};
 
@@ -279,7 +280,7 @@ records! {
         class: BrickClass,
         /// The shard that is meant. Another one refuses with `Unsupported`.
         shard: ShardId,
-        /// Shards of which it holds groups, or which it knows.
+        /// Told to the first shard: others of which it holds groups, or which it knows.
         shards: Vec<ShardId>,
     } => BrickJoined;
     /// The brick is a member. It serves requests only after it has the map and the fences.

@@ -43,23 +43,35 @@ records! {
     234 ShardFind {
         /// Name of the volume.
         volume: String,
-        /// Only whether the asked one has it itself.
-        local: bool,
-        /// Only where this shard is, whatever it has: nobody else is asked.
-        shard: Option<ShardId>,
     } => ShardFound;
-    /// The shard that has the volume, if one has.
+    /// Where a shard is.
     235 ShardFound {
-        /// Its metadata servers, with commas between them; empty if it is the one that was asked.
+        /// Its metadata servers, with commas between them; empty if it is the one that was asked. [`None`] if there is no such shard,
+        /// or none of its servers has led.
         servers: Option<String>,
-        /// The asked one.
+    };
+    /// Asks the first shard where another one is. Nobody else is asked.
+    237 ShardServers {
+        /// The shard.
         shard: ShardId,
+    } => ShardFound;
+    /// The first shard asks another one about itself.
+    238 ShardStatus {
+        /// Name of a volume.
+        volume: String,
+    } => ShardReport;
+    /// What a shard says of itself.
+    239 ShardReport {
+        /// Its number: another one may listen at its address by now.
+        shard: ShardId,
+        /// Whether it has the volume.
+        has_volume: bool,
+        /// How many volumes it has, with deleted ones of which bricks have bytes.
+        volumes: u32,
         /// How many bricks are Up there.
         bricks: u32,
         /// CRC-32C of the topology in its map.
         topology: u32,
-        /// How many volumes the asked one has itself, with deleted ones of which bricks have bytes.
-        volumes: u32,
     };
     /// Forgets a shard without volumes. Refused by the first shard with `Unknown` if there is no such shard, `Busy` if it has
     /// volumes, or answers and counts as lost; `NotServing` if it does not answer.

@@ -144,6 +144,9 @@ macro_rules! for_each_record {
             ShardFind,
             ShardFound,
             ShardRemove,
+            ShardServers,
+            ShardStatus,
+            ShardReport,
             MetaLead,
             MetaLed,
             TermEnded

@@ -53,6 +53,7 @@ pub(super) fn run(args: &BackupArgs, output: &Output) -> anyhow::Result<()> {
             "another name; older backups are worth keeping",
         ));
     }
+    let others = remote.other_shards()?;
     let bar = output.spinner("reading the metadata");
     for _ in 0..RESTARTS {
         let told = |keys: u64| bar.set_message(format!("reading the metadata: {keys} keys"));
@@ -68,6 +69,9 @@ pub(super) fn run(args: &BackupArgs, output: &Output) -> anyhow::Result<()> {
                 Size(bytes),
             )
         });
+        if let Some(others) = others {
+            output.say(&others);
+        }
         return Ok(());
     }
     Err(problem(

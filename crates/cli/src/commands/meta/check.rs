@@ -63,6 +63,7 @@ struct Round {
 pub(super) fn run(args: &CheckArgs, output: &Output) -> anyhow::Result<()> {
     let target = args.cluster.target()?.of_shard(args.shard)?;
     let remote = Remote::new(&target)?;
+    let others = remote.other_shards()?;
     let look = Look { remote: &remote, args, output, address: &target.meta };
     let (mut round, mut repaired, mut refused) = (look.one()?, Vec::new(), Vec::new());
     for _ in 1..ROUNDS {
@@ -81,6 +82,9 @@ pub(super) fn run(args: &CheckArgs, output: &Output) -> anyhow::Result<()> {
     let left = round.checked.found.len();
     output.answer_by(|| document(&round, &repaired), || words(&round, &repaired, args.repair));
     refused.iter().for_each(|refused| output.say(&format!("not repaired: {refused}")));
+    if let Some(others) = others {
+        output.say(&others);
+    }
     if left == 0 {
         return Ok(());
     }
