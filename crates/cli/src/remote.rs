@@ -294,8 +294,7 @@ impl Remote {
     pub(crate) fn other_shards(&self) -> anyhow::Result<Option<String>> {
         let shards = self.status_of_shard()?.map.shards;
         let numbers: Vec<String> = shards.iter().map(|shard| shard.id.0.to_string()).collect();
-        let said =
-            || format!("without the other shards, of each by itself: --shard {}", numbers.join(", --shard "));
+        let said = || format!("this is one shard; the others: --shard {}", numbers.join(", --shard "));
         Ok((!numbers.is_empty()).then(said))
     }
 
