@@ -29,6 +29,7 @@ const OF_A_SECOND: u64 = 1 << 20;
 const VOLUMES_STEP: u32 = 1 << 16;
 const VOLUMES_OF_A_SECOND: u64 = 4;
 const SECONDS_OF_A_VOLUME: u64 = 8;
+const VOLUMES_LEFT: u32 = 1 << 24;
 /// The year 2020, in seconds since 1970: there are fewer ids of volumes.
 const VOLUMES_SINCE: u64 = 1_577_836_800;
 
@@ -149,7 +150,9 @@ impl Restoring {
                     _ => since / SECONDS_OF_A_VOLUME,
                 };
                 let raised = (old - start).saturating_add(VOLUMES_STEP);
-                let by_clock = u32::try_from(by_clock).ok().filter(|count| *count < (end - start) / 2);
+                // A clock that is decades ahead would leave no ids.
+                let by_clock =
+                    u32::try_from(by_clock).ok().filter(|count| *count < end - start - VOLUMES_LEFT);
                 let raised = start.saturating_add(raised.max(by_clock.unwrap_or(0)));
                 (raised < end).then(|| to_value(&raised)).ok_or(MetaError::Damaged).map(Some)?
             }

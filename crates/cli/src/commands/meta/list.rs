@@ -42,7 +42,7 @@ struct Row {
 }
 
 /// The servers of a shard.
-struct ShardServers {
+struct ShardRows {
     shard: ShardId,
     rows: Vec<Row>,
     is_led: bool,
@@ -56,13 +56,13 @@ pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<()> {
     if shards[0].is_led || shards[0].rows.iter().any(|row| row.state == "alone") {
         let map = Remote::new(&target)?.status_of_shard()?.map;
         for ShardInfo { id, servers } in map.shards {
-            let silent = || ShardServers { shard: id, rows: Vec::new(), is_led: false };
+            let silent = || ShardRows { shard: id, rows: Vec::new(), is_led: false };
             let seen = if servers.is_empty() { None } else { look(&remote, &servers).ok() };
-            shards.push(ShardServers { shard: id, ..seen.unwrap_or_else(silent) });
+            shards.push(ShardRows { shard: id, ..seen.unwrap_or_else(silent) });
         }
     }
     output.answer(&document(&shards), || {
-        let one = |shard: &ShardServers| match (shards.len(), shard.rows.is_empty()) {
+        let one = |shard: &ShardRows| match (shards.len(), shard.rows.is_empty()) {
             (1, _) => words(&shard.rows, shard.is_led),
             (_, true) => {
                 format!("shard {}\nNone of its servers answers, or none has led yet.\n", shard.shard.0)
@@ -75,7 +75,7 @@ pub(super) fn run(args: &ListArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 /// Asks the servers of a shard, and those that they name.
-fn look(remote: &Remote, meta: &str) -> Result<ShardServers, CallError> {
+fn look(remote: &Remote, meta: &str) -> Result<ShardRows, CallError> {
     let mut reports: BTreeMap<String, Result<MetaReport, CallError>> = BTreeMap::new();
     let mut wanted: Vec<String> = meta.split(',').map(str::to_owned).collect();
     while let Some(address) = wanted.pop().filter(|_| reports.len() < SERVERS_MAX) {
@@ -95,7 +95,7 @@ fn look(remote: &Remote, meta: &str) -> Result<ShardServers, CallError> {
     let leader = answered.iter().filter(|report| report.id != 0 && report.leader == report.id);
     let leader = leader.max_by_key(|report| report.term).copied().cloned();
     let rows = reports.into_iter().map(|(address, report)| row(address, report.ok(), &leader)).collect();
-    Ok(ShardServers { shard: ShardId::FIRST, rows, is_led: leader.is_some() })
+    Ok(ShardRows { shard: ShardId::FIRST, rows, is_led: leader.is_some() })
 }
 
 fn row(address: String, report: Option<MetaReport>, leader: &Option<MetaReport>) -> Row {
@@ -113,7 +113,7 @@ fn row(address: String, report: Option<MetaReport>, leader: &Option<MetaReport>)
     Row { address, state, report, member }
 }
 
-fn document(shards: &[ShardServers]) -> serde_json::Value {
+fn document(shards: &[ShardRows]) -> serde_json::Value {
     let server = |(shard, row): (ShardId, &Row)| {
         json!({
             "shard": shard.0,
