@@ -101,6 +101,7 @@ fn serve(
         identity: identity(Role::Meta),
         memory_budget: meta::MEMORY_BUDGET_DEFAULT,
         first_shard: None,
+        keeps_leaders: false,
     };
     let options = ServerOptions { service, advertise: listen.to_owned(), join };
     let server = Server::new(world.clone(), engine, options);

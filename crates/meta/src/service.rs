@@ -13,6 +13,7 @@
 //! | `purger.rs` | removes the bytes of objects that nobody can reach |
 //! | `recoverer.rs` | a restored cluster asks its bricks what became of the groups |
 //! | `shards.rs` | other shards of the cluster: which volume is where |
+//! | `leaders.rs`, `load.rs` | which server of a shard should lead, by load |
 //! | `scans.rs` | the whole store, for a check of the names, and the repair of what it finds |
 //!
 //! There is one thread, and no borrow of the state lasts over an await. While a record is being written to the journal,
@@ -24,6 +25,8 @@ mod committer;
 mod expiry;
 mod fencer;
 mod files;
+mod leaders;
+mod load;
 mod mounts;
 mod notes;
 mod purger;
@@ -65,6 +68,8 @@ pub struct MetaOptions {
     /// Of another shard than the first: the metadata servers of the first one, with commas between them, if they are elsewhere
     /// than the store has them.
     pub first_shard: Option<String>,
+    /// Of the first shard: leaders of shards stay where they are.
+    pub keeps_leaders: bool,
 }
 
 /// Why a service has ended.
@@ -92,6 +97,12 @@ pub(crate) struct Shared {
     advertise: String,
     /// Where the first shard is, by the operator.
     first_shard: Option<String>,
+    /// Leaders of shards stay where they are.
+    keeps_leaders: bool,
+    /// Who leads which shard, as the leader of the first one sees it.
+    leaders: RefCell<leaders::Leaders>,
+    /// Requests that it serves.
+    load: load::Load,
     /// Volumes are made and deleted one at a time.
     volumes_change: futures_util::lock::Mutex<()>,
     /// Set when the service ends in order.
@@ -228,6 +239,9 @@ impl Service {
             alone,
             advertise,
             first_shard,
+            keeps_leaders: options.keeps_leaders,
+            leaders: RefCell::new(leaders::Leaders::since(world.now())),
+            load: load::Load::default(),
             volumes_change: futures_util::lock::Mutex::new(()),
             ended: Cell::new(None),
             memory_budget: options.memory_budget,

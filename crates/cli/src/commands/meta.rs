@@ -75,6 +75,10 @@ pub(crate) struct MetaArgs {
     /// Of another shard than the first: the metadata servers of the first one, if they have moved since the shard was made
     #[arg(long, value_name = "ADDR[,ADDR...]")]
     shard_of: Option<String>,
+    /// Of the first shard: leaves the leaders of other shards where they are. As a rule they move to machines that serve less.
+    /// Give it to each server of the first shard
+    #[arg(long)]
+    keep_leaders: bool,
     /// File with the cluster's key
     #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE")]
     key_file: Option<PathBuf>,
@@ -140,6 +144,7 @@ fn serve(args: &MetaArgs) -> anyhow::Result<()> {
         identity: Identity { cluster: ClusterId::default(), key, role: Role::Meta, name: String::new() },
         memory_budget: args.memory.0,
         first_shard: args.shard_of.clone(),
+        keeps_leaders: args.keep_leaders,
     };
     let options = ServerOptions { service, advertise, join: args.join.clone() };
     let listening =

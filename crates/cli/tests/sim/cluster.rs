@@ -149,6 +149,7 @@ impl Cluster {
                 identity: identity(Role::Meta),
                 memory_budget: 1 << 26,
                 first_shard: None,
+                keeps_leaders: false,
             };
             let options = ServerOptions { service, advertise: listen, join };
             let error = Server::new(on, engine, options).run(&|_| {}).await;

@@ -169,6 +169,7 @@ async fn send(leading: &Leading, to: &MetaMember) -> Result<(), FeedError> {
             news.await;
             continue;
         }
+        leading.lag(to.id, next).await;
         let batch = if known.is_incomplete { None } else { leading.batch(next) };
         let base = leading.base;
         let Some((records, writes)) = batch else {

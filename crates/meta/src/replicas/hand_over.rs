@@ -63,6 +63,17 @@ impl Leading {
         }
     }
 
+    /// Addresses of those that could lead now.
+    pub(crate) fn successors(&self) -> Vec<String> {
+        if self.is_changing.get() {
+            return Vec::new();
+        }
+        let members = self.members.borrow();
+        let others =
+            members.iter().filter(|member| member.id != self.me.id && self.was_heard_lately(member.id));
+        others.map(|member| member.address.clone()).collect()
+    }
+
     /// The member at `address`, or the one that has most if it is empty; `None` if that one leads.
     fn successor(&self, address: &str) -> Result<Option<MetaMember>, String> {
         if self.is_changing.get() {

@@ -11,6 +11,7 @@ use world::{Identity, Notify, Peers, World};
 use super::copy::{chosen_term_of, members_of};
 use super::election::majority;
 use super::history::History;
+use super::thrifty::Thrifty;
 use super::{ELECTION_US, LEASE_US};
 use crate::kv::{EncodedRecord, Engine, Store};
 
@@ -41,6 +42,7 @@ pub(crate) struct Leading {
     pub(super) base: RecordPosition,
     pub(super) history: RefCell<History>,
     pub(super) progress: RefCell<BTreeMap<u64, Progress>>,
+    pub(super) thrifty: RefCell<Thrifty>,
     /// Up to which record this server's own journal is durable, and up to which all is chosen.
     own: Cell<u64>,
     chosen: Cell<u64>,
@@ -87,6 +89,7 @@ impl Leading {
             base: RecordPosition { number: chosen, term: chosen_term_of(store) },
             history: RefCell::new(history),
             progress: RefCell::new(voters.iter().map(heard).collect()),
+            thrifty: RefCell::default(),
             own: Cell::new(chosen),
             chosen: Cell::new(chosen),
             is_changing: Cell::new(false),
@@ -103,6 +106,12 @@ impl Leading {
         let mut numbers: Vec<u64> = members.iter().map(|member| number(member.id)).collect();
         numbers.sort_unstable_by(|a, b| b.cmp(a));
         numbers.get(majority(&members) - 1).copied().unwrap_or(0)
+    }
+
+    /// The ids of the other members.
+    pub(super) fn other_members(&self) -> impl Iterator<Item = u64> {
+        let ids: Vec<u64> = self.members.borrow().iter().map(|member| member.id).collect();
+        ids.into_iter().filter(|id| *id != self.me.id)
     }
 
     /// Addresses of the members.
@@ -193,7 +202,9 @@ impl Leading {
     /// Sends a record to the others.
     pub(crate) fn propose(&self, record: &EncodedRecord) {
         let position = RecordPosition { number: record.number, term: self.term };
-        self.history.borrow_mut().push(position, record.writes());
+        let writes = record.writes();
+        self.line_up(record.number, writes.len());
+        self.history.borrow_mut().push(position, writes);
         self.news.notify();
     }
 
@@ -233,7 +244,9 @@ impl Leading {
         };
         let chosen = self.majority_of(last);
         drop(progress);
-        self.chosen.set(self.chosen.get().max(chosen));
+        if chosen > self.chosen.replace(self.chosen.get().max(chosen)) {
+            self.end_race(chosen);
+        }
         self.heard.notify();
     }
 

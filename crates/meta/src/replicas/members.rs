@@ -151,6 +151,7 @@ impl Shared {
             let known: Vec<_> = members.iter().map(|member| member.address.clone()).collect();
             tracing::info!(members = known.join(", "), "the members of the metadata servers change");
             *leading.members.borrow_mut() = members;
+            leading.line_up_anew();
             if !self.state.borrow_mut().commit(writes) {
                 return Err(Refusal::MetaFailed);
             }

@@ -20,6 +20,7 @@
 //! | `history.rs` | records that others may still need |
 //! | `follower.rs`, `election.rs` | takes records, votes; becomes a candidate |
 //! | `leader.rs`, `feed.rs` | counts who has what, holds the lease; sends records and the whole store |
+//! | `thrifty.rs` | which followers get a record at once, and which a little later |
 //! | `hand_over.rs` | a leader lets another one lead |
 //! | `members.rs` | servers join and go |
 //! | `timing.rs` | how long they wait |
@@ -46,6 +47,7 @@ mod members;
 mod server;
 #[cfg(test)]
 mod tests;
+mod thrifty;
 mod timing;
 
 pub(crate) use copy::{Opened, is_incomplete, open_store};

@@ -9,7 +9,7 @@ use types::messages::cluster::{MapGet, TopologySet};
 use types::messages::replica::{MetaLead, MetaLed, MetaRemove, MetaReport, MetaStatus};
 use types::messages::session::Role;
 use types::wire::Key;
-use types::{Buf, ClusterId, Epoch, MapVersion};
+use types::{Buf, ClusterId, Epoch, MapVersion, ShardId};
 use world::{CallError, Identity, Peers, SimOptions, Simulation, World};
 
 use super::{Server, ServerOptions};
@@ -30,7 +30,9 @@ fn identity(role: Role) -> Identity {
 }
 
 struct Servers {
-    simulation: Simulation,
+    simulation: Rc<Simulation>,
+    /// Where they listen, on each machine.
+    port: u16,
     engines: BTreeMap<String, Engine>,
     /// How servers have ended by themselves.
     ended: Rc<RefCell<BTreeMap<String, String>>>,
@@ -41,22 +43,33 @@ impl Servers {
         let engines: BTreeMap<String, Engine> =
             NODES.iter().map(|node| ((*node).to_owned(), Engine::memory_with_journal(JOURNAL))).collect();
         crate::create_cluster(&engines["ma"], CLUSTER).expect("empty");
-        let simulation = Simulation::new(seed, options);
-        Servers { simulation, engines, ended: Rc::default() }
+        let simulation = Rc::new(Simulation::new(seed, options));
+        Servers { simulation, port: 1, engines, ended: Rc::default() }
+    }
+
+    /// Another shard, with servers on the same machines.
+    fn of_another_shard(&self) -> Servers {
+        let engines: BTreeMap<String, Engine> = NODES
+            .iter()
+            .map(|node| ((*node).to_owned(), Engine::memory_with_journal("other journal")))
+            .collect();
+        crate::create_shard(&engines["ma"], CLUSTER, ShardId(1), LIST).expect("empty");
+        Servers { simulation: Rc::clone(&self.simulation), port: 2, engines, ended: Rc::default() }
     }
 
     /// Starts a server. All but the first were made to join it.
     fn start(&self, node: &str) {
         let world = self.simulation.node(node);
         let (engine, on, ended) = (self.engines[node].clone(), world.clone(), Rc::clone(&self.ended));
-        let listen = format!("{node}:1");
+        let listen = format!("{node}:{}", self.port);
         let service = MetaOptions {
             listen: listen.clone(),
             identity: identity(Role::Meta),
             memory_budget: MEMORY,
             first_shard: None,
+            keeps_leaders: false,
         };
-        let join = (node != "ma").then(|| LIST.to_owned());
+        let join = (node != "ma").then(|| LIST.replace(":1", &format!(":{}", self.port)));
         let (options, name) = (ServerOptions { service, advertise: listen, join }, node.to_owned());
         world.spawn("test", async move {
             let error = Server::new(on, engine, options).run(&|_| {}).await;
@@ -106,6 +119,20 @@ async fn status(peers: &Peers, node: &str) -> Option<MetaReport> {
     let address = format!("{node}:1");
     let asked = peers.call_within(500_000, &address, Epoch(0), &MetaStatus {}, Buf::empty());
     asked.await.ok().map(|(report, _)| report)
+}
+
+/// On which machine the other shard is led, if it has three members.
+async fn leader_of_other_shard(peers: &Peers) -> Option<String> {
+    for node in NODES {
+        let address = format!("{node}:2");
+        let asked = peers.call_within(500_000, &address, Epoch(0), &MetaStatus {}, Buf::empty());
+        let Ok((report, _)) = asked.await else { continue };
+        let members = report.members.iter().filter(|member| !member.is_joining).count();
+        if report.leader == report.id && members == 3 {
+            return Some(node.to_owned());
+        }
+    }
+    None
 }
 
 /// Waits until a leader says that there are so many members.
@@ -327,6 +354,45 @@ fn what_was_answered_outlives_any_server() {
 }
 
 #[test]
+fn one_follower_gets_records_at_once_and_the_other_soon() {
+    const TIMES: u64 = 40;
+    let (servers, client) = Servers::together(11, SimOptions::default());
+    servers.simulation.block_on("client", async {
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let leads = leader(&client).await;
+        // Which followers have all that the leader has.
+        let level = async || {
+            let report = status(&peers, &leads).await.expect("it leads");
+            let others = report.members.into_iter().filter(|member| member.member.id != report.id);
+            let has_all = others.filter(|member| member.last == report.last.number);
+            has_all.map(|member| member.member.address).collect::<Vec<_>>()
+        };
+        let rate = async |first: u64| {
+            let begun_us = client.now();
+            for value in first..first + TIMES {
+                set(&peers, value).await.expect("a majority is there");
+            }
+            client.now() - begun_us
+        };
+        let mut both = 0;
+        for value in 0..TIMES {
+            set(&peers, 100 + value).await.expect("a majority is there");
+            both += u64::from(level().await.len() == 2);
+        }
+        assert!(both <= TIMES / 4, "both followers had {both} of {TIMES} records at once");
+        let usual_us = rate(200).await;
+        client.sleep(50_000).await;
+        assert_eq!(level().await.len(), 2, "the other one does not get them");
+        // The one that is waited for dies.
+        set(&peers, 300).await.expect("a majority is there");
+        let first = level().await.pop().expect("a majority has it");
+        servers.simulation.kill(first.trim_end_matches(":1"));
+        let without_us = rate(400).await;
+        assert!(without_us < 2 * usual_us + 50_000, "{without_us} us without it, {usual_us} us with it");
+    });
+}
+
+#[test]
 fn a_killed_leader_is_followed_by_another_one() {
     let (servers, client) = Servers::together(1, SimOptions::default());
     servers.simulation.block_on("client", async {
@@ -480,6 +546,40 @@ fn a_removed_server_ends_and_the_last_one_stays() {
         assert!(error.is_some_and(|error| error.contains("is the only member")));
         set(&peers, 7).await.expect("one is enough, if it is the only one");
     });
+}
+
+#[test]
+fn leaders_of_shards_move_to_machines_that_serve_less() {
+    let (servers, client) = Servers::together(7, SimOptions::default());
+    let other = servers.of_another_shard();
+    NODES.iter().for_each(|node| other.start(node));
+    servers.simulation.block_on("client", async {
+        let peers = Peers::new(client.clone(), identity(Role::Meta));
+        let operator = Peers::new(client.clone(), identity(Role::Client));
+        let until = async |what: &str, is_so: &dyn Fn(&str) -> bool| {
+            let end = client.now() + 100_000_000;
+            while !leader_of_other_shard(&peers).await.is_some_and(|node| is_so(&node)) {
+                assert!(client.now() < end, "{what}");
+                client.sleep(500_000).await;
+            }
+        };
+        until("three servers", &|_| true).await;
+        for round in 0..3 {
+            let first = leader(&client).await;
+            let lead = MetaLead { address: format!("{first}:2") };
+            let all = LIST.replace(":1", ":2");
+            let asked = operator.call_within(3_000_000, &all, Epoch(0), &lead, Buf::empty()).await;
+            assert!(asked.is_ok_and(|(led, _)| led.error.is_none()), "round {round}");
+            until("the command", &|node| node == first).await;
+            until("it leads elsewhere", &|node| node != first).await;
+            // Two machines, one leader each: nothing moves any more.
+            let settled = leader_of_other_shard(&peers).await;
+            client.sleep(100_000_000).await;
+            assert_eq!(leader_of_other_shard(&peers).await, settled, "round {round}");
+        }
+    });
+    servers.assert_none_has_ended();
+    other.assert_none_has_ended();
 }
 
 /// The journal of one follower is so slow that it could not take records one by one.

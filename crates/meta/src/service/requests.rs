@@ -38,6 +38,7 @@ pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
     if (Vote::KIND..=MetaStatus::KIND).contains(&call.kind) || call.kind == MetaLead::KIND {
         return answer_server(shared, call).await;
     }
+    shared.load.count();
     let answer = answer_name_space(Rc::clone(&shared), call).await;
     // What was read was true if this server led when it was read.
     shared.may_answer().await?;

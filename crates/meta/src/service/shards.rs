@@ -27,14 +27,12 @@ const FIND_US: u64 = LEASE_US / 2;
 /// How long another shard may take for a request of somebody who waits for it, in microseconds.
 const FORWARD_US: u64 = CALL_TIMEOUT_US / 2;
 
-/// Tells the first shard where the servers of this one are, while this server leads.
+/// Tells the first shard where the servers of this one are, while this server leads, and lets another one lead if it says so.
 pub(super) async fn run(shared: Rc<Shared>) {
-    if shared.shard() == ShardId::FIRST {
-        return;
-    }
     let mut is_known = false;
     loop {
-        if shared.may_act() {
+        shared.load.measure(shared.world.now());
+        if shared.may_act() && shared.shard() != ShardId::FIRST {
             match shared.announce().await {
                 Ok(()) => is_known = true,
                 Err(error) => {
@@ -72,7 +70,13 @@ impl Shared {
 
     async fn announce(&self) -> Result<(), CallError> {
         let known = self.state.borrow().cluster.first_servers().to_owned();
-        let announce = ShardAnnounce { shard: self.shard(), servers: self.servers() };
+        let announce = ShardAnnounce {
+            shard: self.shard(),
+            servers: self.servers(),
+            leader: self.advertise.clone(),
+            load: self.load.get(),
+            followers: self.leading.as_ref().map(|leading| leading.successors()).unwrap_or_default(),
+        };
         let mut answer = Err(CallError::Unreachable);
         // What the operator says counts until the first shard has answered there, and told where all its servers are.
         for first in [Some(&known), self.first_shard.as_ref()].into_iter().flatten() {
@@ -82,7 +86,7 @@ impl Shared {
                 break;
             }
         }
-        let (ShardAnnounced { servers, topology }, asked) = answer?;
+        let (ShardAnnounced { servers, topology, lead }, asked) = answer?;
         // An address of the first shard's own machine means another one here.
         let is_elsewhere = is_callable(&servers) && (is_loopback(&asked) || !is_loopback(&servers));
         let servers = if is_elsewhere { servers } else { asked };
@@ -93,6 +97,10 @@ impl Shared {
             let set = TopologySet { topology, may_move: true };
             self.state.borrow_mut().topology_set(&set).map_err(CallError::Refused)?;
             self.news.notify();
+        }
+        if let (Some(leading), Some(lead)) = (&self.leading, lead) {
+            tracing::info!(lead, "is to lead: less is served there");
+            self.lead(leading, &lead);
         }
         Ok(())
     }
@@ -111,7 +119,12 @@ impl Shared {
         self.decide(|state| state.cluster.shard_announced(request.shard, &request.servers))?;
         let topology = self.state.borrow().cluster.map().topology.clone();
         let servers = Some(self.servers()).filter(|servers| is_callable(servers));
-        Ok(ShardAnnounced { servers: servers.unwrap_or_default(), topology })
+        let own = (self.advertise.as_str(), self.load.get());
+        let lead = match self.keeps_leaders {
+            true => None,
+            false => self.leaders.borrow_mut().heard(self.world.now(), own, request),
+        };
+        Ok(ShardAnnounced { servers: servers.unwrap_or_default(), topology, lead })
     }
 
     /// Says which shard has a volume.

@@ -25,7 +25,13 @@ const MEMORY: u64 = 1 << 20;
 fn options() -> MetaOptions {
     let identity =
         Identity { cluster: ClusterId([7; 16]), key: Key([1; 32]), role: Role::Meta, name: String::new() };
-    MetaOptions { listen: "meta:1".into(), identity, memory_budget: MEMORY, first_shard: None }
+    MetaOptions {
+        listen: "meta:1".into(),
+        identity,
+        memory_budget: MEMORY,
+        first_shard: None,
+        keeps_leaders: false,
+    }
 }
 
 fn engine() -> Engine {

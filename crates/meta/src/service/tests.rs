@@ -66,7 +66,8 @@ impl House {
         let (engine, inner) = (self.engine.clone(), world.clone());
         let memory_budget = self.memory_budget;
         let (listen, identity) = (META.into(), identity(Role::Meta));
-        let options = MetaOptions { listen, identity, memory_budget, first_shard: None };
+        let options =
+            MetaOptions { listen, identity, memory_budget, first_shard: None, keeps_leaders: false };
         world.spawn("test", async move {
             let service = Service::start(inner, engine, options).await.expect("it starts");
             service.run().await;

@@ -30,6 +30,12 @@ records! {
         shard: ShardId,
         /// Its metadata servers, with commas between them.
         servers: String,
+        /// The one that leads.
+        leader: String,
+        /// Requests per second that it serves.
+        load: u32,
+        /// Those that could lead instead.
+        followers: Vec<String>,
     } => ShardAnnounced;
     /// What the other shard should know.
     233 ShardAnnounced {
@@ -37,6 +43,8 @@ records! {
         servers: String,
         /// The network between the nodes, as in the map.
         topology: String,
+        /// Which of the followers should lead instead, because its machine serves less; [`None`] if none.
+        lead: Option<String>,
     };
     /// Asks which shard has a volume. A shard other than the first answers for itself. Refused with `NotServing` while a shard
     /// does not answer that may have it, `Exists` if two others than the asked one have one of this name.
