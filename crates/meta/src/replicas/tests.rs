@@ -355,7 +355,7 @@ fn what_was_answered_outlives_any_server() {
 
 #[test]
 fn one_follower_gets_records_at_once_and_the_other_soon() {
-    const TIMES: u64 = 40;
+    const TIMES: u64 = 100;
     let (servers, client) = Servers::together(11, SimOptions::default());
     servers.simulation.block_on("client", async {
         let peers = Peers::new(client.clone(), identity(Role::Client));

@@ -2,9 +2,9 @@
 //! Moraru, Andersen and Kaminsky call it ("There Is More Consensus in Egalitarian Parliaments", 2013). A record then costs the
 //! leader one message instead of two, and of three servers only two work on it by itself.
 //!
-//! Which followers are the fastest shows a race: from time to time a record is sent to all, once all have those before it, and who
-//! has it when it is chosen gets the next ones at once. Whenever something is not as usual, all get everything at once: after
-//! [`LAG_US`] the others get a record that is not chosen yet, too, and if they are what makes it chosen, there is a new race.
+//! Which followers are the fastest shows a race: every second all get records at once, and who has one of them when it is chosen,
+//! after the time to catch up, goes on getting them at once. Whenever something is not as usual, all do: after [`LAG_US`] the others
+//! get a record that is not chosen yet, too, and if they are what makes it chosen, there is a new race.
 
 use std::collections::BTreeSet;
 
@@ -16,6 +16,8 @@ use super::leader::Leading;
 const LAG_US: u64 = 10_000;
 /// Time between two races, in microseconds.
 const RACE_US: u64 = 1_000_000;
+/// Time for those that are behind to get what they lack before a race, in microseconds.
+const CATCH_UP_US: u64 = 2 * LAG_US;
 /// A record with more bytes goes to all at once: those that gather for the others stay few.
 const LARGE: usize = 16 << 10;
 
@@ -24,30 +26,35 @@ const LARGE: usize = 16 << 10;
 pub(super) struct Thrifty {
     /// Those that do; if there are none, all do.
     first: BTreeSet<u64>,
-    /// When they won.
+    /// When they won; or since when all get records at once.
     since_us: u64,
     /// The record of a race.
     race: Option<u64>,
 }
 
+impl Thrifty {
+    /// From now on all get records at once, until the next race has ended.
+    fn all_from(now: u64) -> Thrifty {
+        Thrifty { first: BTreeSet::new(), since_us: now, race: None }
+    }
+}
+
 impl Leading {
     /// A record is about to be sent.
     pub(super) fn line_up(&self, number: u64, bytes: usize) {
-        let mut thrifty = self.thrifty.borrow_mut();
-        if bytes > LARGE || self.world.now() >= thrifty.since_us + RACE_US {
-            thrifty.first.clear();
+        let (now, mut thrifty) = (self.world.now(), self.thrifty.borrow_mut());
+        let is_due = !thrifty.first.is_empty() && now >= thrifty.since_us + RACE_US;
+        if is_due || bytes > LARGE {
+            *thrifty = Thrifty::all_from(now);
         }
-        if thrifty.first.is_empty() {
-            let progress = self.progress.borrow();
-            let has_all = |id: &u64| progress.get(id).is_some_and(|known| known.last + 1 >= number);
-            let is_fair = self.other_members().filter(|id| self.was_heard_lately(*id)).all(|id| has_all(&id));
-            thrifty.race = is_fair.then_some(number);
+        if thrifty.first.is_empty() && thrifty.race.is_none() && now >= thrifty.since_us + CATCH_UP_US {
+            thrifty.race = Some(number);
         }
     }
 
     /// The members change: the next record goes to all.
     pub(super) fn line_up_anew(&self) {
-        *self.thrifty.borrow_mut() = Thrifty::default();
+        *self.thrifty.borrow_mut() = Thrifty::all_from(self.world.now());
     }
 
     /// Records up to `chosen` have just been chosen.
@@ -56,11 +63,10 @@ impl Leading {
         let has = |id: &u64, number| progress.get(id).is_some_and(|known| known.last >= number);
         let mut thrifty = self.thrifty.borrow_mut();
         if let Some(race) = thrifty.race.filter(|race| *race <= chosen) {
-            thrifty.first = self.other_members().filter(|id| has(id, race)).collect();
-            thrifty.since_us = self.world.now();
-            thrifty.race = None;
+            let first = self.other_members().filter(|id| has(id, race)).collect();
+            *thrifty = Thrifty { first, ..Thrifty::all_from(self.world.now()) };
         } else if !thrifty.first.iter().all(|id| has(id, chosen)) {
-            thrifty.first.clear();
+            *thrifty = Thrifty::all_from(self.world.now());
         }
     }
 
