@@ -37,6 +37,11 @@ impl Thrifty {
     fn all_from(now: u64) -> Thrifty {
         Thrifty { first: BTreeSet::new(), since_us: now, race: None }
     }
+
+    /// Whether others get records at once, and a server need not.
+    fn is_enough_without(&self, id: u64) -> bool {
+        !self.first.is_empty() && !self.first.contains(&id)
+    }
 }
 
 impl Leading {
@@ -77,18 +82,15 @@ impl Leading {
         if next + RECORDS_MAX as u64 <= last || !self.other_members().any(|member| member == id) {
             return;
         }
-        let ended = async {
+        let due = async {
             loop {
                 let heard = self.heard.wait();
-                let thrifty = self.thrifty.borrow();
-                let others_do = !thrifty.first.is_empty() && !thrifty.first.contains(&id);
-                drop(thrifty);
-                if !others_do || self.is_over() {
+                if !self.thrifty.borrow().is_enough_without(id) || self.is_over() {
                     return;
                 }
                 heard.await;
             }
         };
-        self.world.timeout(LAG_US, ended).await;
+        self.world.timeout(LAG_US, due).await;
     }
 }
