@@ -100,7 +100,9 @@ impl Shared {
         }
         if let (Some(leading), Some(lead)) = (&self.leading, lead) {
             tracing::info!(lead, "is to lead: less is served there");
-            self.lead(leading, &lead);
+            if let Some(error) = self.lead(leading, &lead).error {
+                tracing::warn!(error, "goes on leading");
+            }
         }
         Ok(())
     }
