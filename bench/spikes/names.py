@@ -196,7 +196,8 @@ class SeaweedFs(System):
 
     @property
     def weed(self) -> list[str]:
-        return [str(TOOLS / "venv" / "bin" / "weed"), "-logtostderr=true"]
+        # It looks for its filer.toml in the home directory
+        return ["env", f"HOME={self.home}", str(TOOLS / "venv" / "bin" / "weed"), "-logtostderr=true"]
 
     def start(self) -> None:
         self.etcd()
@@ -209,8 +210,8 @@ class SeaweedFs(System):
             self.daemon(machine, f"volume{machine}", *self.weed, "volume", "-port=8100", f"-dir={self.bricks[machine]}", "-max=14",
                         f"-mserver={ip(1)}:9333", *here(machine))
             self.answers(machine, 8100)
-        etc = Path.home() / ".seaweedfs"  # in this sandbox's own copy of the home directory
-        etc.mkdir(exist_ok=True)
+        etc = self.home / ".seaweedfs"
+        etc.mkdir()
         (etc / "filer.toml").write_text(f'[etcd]\nenabled = true\nservers = "{every(2379)}"\nkey_prefix = "weed."\ntimeout = "3s"\n')
         for machine in SERVERS:
             self.daemon(machine, f"filer{machine}", *self.weed, "filer", "-port=8888", f"-master={ip(1)}:9333",
@@ -284,7 +285,6 @@ def measure(system: System) -> dict[str, float]:
 
 
 def measure_all(shoal: Path, names: list[str]) -> int:
-    run(["mount", "-t", "tmpfs", "home", str(Path.home())], 10)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for turn in range(TURNS):
         for name in names:

@@ -13,6 +13,7 @@
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use types::limits::RECORDS_MAX;
 use types::messages::replica::{MetaLed, MetaMember, TermEnded};
 use types::{Buf, Epoch};
 
@@ -63,14 +64,15 @@ impl Leading {
         }
     }
 
-    /// Addresses of those that could lead now.
+    /// Addresses of those that could lead now. One that is far behind could not: changes would wait for it in vain.
     pub(crate) fn successors(&self) -> Vec<String> {
         if self.is_changing.get() {
             return Vec::new();
         }
         let members = self.members.borrow();
-        let others =
-            members.iter().filter(|member| member.id != self.me.id && self.was_heard_lately(member.id));
+        let is_level = |id| self.last_of(id) + RECORDS_MAX as u64 >= self.chosen_up_to();
+        let could = |id| id != self.me.id && self.was_heard_lately(id) && is_level(id);
+        let others = members.iter().filter(|member| could(member.id));
         others.map(|member| member.address.clone()).collect()
     }
 
