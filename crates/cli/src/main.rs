@@ -34,6 +34,7 @@ mod remote;
 mod run_files;
 mod signals;
 mod size;
+mod store_scan;
 mod tier_code;
 
 use std::process::ExitCode;
@@ -104,6 +105,7 @@ A cluster of several machines: `shoal cluster init`, then `shoal meta`, `shoal b
 each one's --help has its lines of the example.";
 
 fn main() -> ExitCode {
+    abort_on_panic();
     let shoal = match mount8::translate(&std::env::args_os().collect::<Vec<_>>()) {
         None => Shoal::parse(),
         Some(Ok(words)) if words.is_empty() => return ExitCode::SUCCESS,
@@ -121,6 +123,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Ends the process when any thread panics, in builds that would unwind too: what goes on after a panic may be wrong.
+fn abort_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        tell(info);
+        std::process::abort();
+    }));
 }
 
 fn run(command: Command, output: &Output) -> anyhow::Result<()> {

@@ -9,7 +9,6 @@ mod list;
 mod remove;
 mod remove_shard;
 mod restore;
-mod store_scan;
 
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};

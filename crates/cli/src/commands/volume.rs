@@ -130,13 +130,14 @@ struct CreateArgs {
 }
 
 pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
-    let remote = Remote::new(&args.cluster.target()?)?;
+    let target = args.cluster.target()?;
+    let remote = Remote::new(&target)?;
     match &args.action {
         Action::Create(create) => self::create(create, &remote, output),
         Action::List => list(&remote, output),
         Action::Info { name } => info(name, &remote, output),
         Action::Grow { name, size } => grow(name, *size, &remote, output),
-        Action::Verify(args) => verify::run(args, &remote, output),
+        Action::Verify(args) => verify::run(args, &target, &remote, output),
         Action::Delete { name, yes } => delete(name, *yes, &remote, output),
     }
 }

@@ -298,8 +298,7 @@ fn nothing_is_lost_while_movers_and_bricks_are_killed() {
         within(Duration::from_secs(300), "tiers", || under_nemesis(&fixture, &plan, 11, work));
     println!("{moved} files moved by movers that were not killed; {faults} faults");
     assert!(moved > 0, "nothing has moved");
-    let verified = fixture.must(&["volume", "verify", "main", "--json"]).json();
-    assert_eq!((&verified["mismatched"], &verified["damaged"]), (&0.into(), &0.into()), "{verified}");
+    fixture.verified();
     fs::remove_dir_all(&dir).expect("all of it is removed");
     // What killed movers had copied goes with their leases.
     assert!(wait_for(Duration::from_secs(60), || units(&fixture) == 0), "{} units are left", units(&fixture));

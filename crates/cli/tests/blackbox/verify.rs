@@ -72,6 +72,34 @@ fn a_flipped_block_is_found_and_named() {
     }
 }
 
+/// Bricks forget what is removed one after the other. What is compared meanwhile lacks units that nobody misses.
+#[test]
+fn what_is_being_removed_is_no_fault() {
+    let fixture = Fixture::new("verify-removed");
+    fixture.up(6, "4+2", "256M");
+    let mount = fixture.mount("mnt");
+    let (rounds, files) = (8, 300);
+    for round in 0..rounds {
+        let dir = mount.join(round.to_string());
+        fs::create_dir(&dir).expect("a directory");
+        for name in 0..files {
+            fs::write(dir.join(name.to_string()), Prng::new(name).bytes(20_000)).expect("a file");
+        }
+    }
+    std::thread::scope(|scope| {
+        let remover = scope.spawn(|| {
+            for round in 0..rounds {
+                fs::remove_dir_all(mount.join(round.to_string())).expect("removed");
+            }
+        });
+        while !remover.is_finished() {
+            fixture.verified();
+        }
+    });
+    fixture.verified();
+    fixture.check_logs(&[]);
+}
+
 #[test]
 fn what_cannot_be_compared_is_said() {
     let fixture = Fixture::new("verify-not");

@@ -25,5 +25,5 @@ mod volume;
 mod whole;
 
 pub use fault::{Fault, Found};
-pub use pairs::{CheckError, Pairs, unpacked_pairs};
+pub use pairs::{CheckError, Pairs, is_to_purge, unpacked_pairs};
 pub use whole::{Checked, FAULTS_MAX, Held, check};

@@ -1,5 +1,8 @@
 //! Where the keys and values come from.
 
+use types::{ObjectId, VolumeId};
+
+use crate::keys;
 use crate::kv::{EngineError, Reader, unpacked};
 
 /// A store as it was at one moment.
@@ -65,4 +68,12 @@ pub(super) fn value_of<P: Pairs>(pairs: &mut P, key: &[u8]) -> Result<Option<Vec
         false
     })?;
     Ok(found)
+}
+
+/// Whether an object waits to be purged: nobody can reach it any more, and bricks forget it at different moments.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn is_to_purge<P: Pairs>(pairs: &mut P, volume: VolumeId, object: ObjectId) -> Result<bool, P::Error> {
+    value_of(pairs, &keys::purge(volume, object)).map(|found| found.is_some())
 }

@@ -35,8 +35,11 @@ pub(super) fn need(expected: Option<&UnitState>, found: Option<&UnitState>) -> N
     let has_nothing = found.is_none_or(|found| found.blocks == 0 && !found.dirty);
     match (expected, found) {
         (Some(expected), _) if expected.dirty => Need::Fold,
+        // Nobody else knows the stripe: it was purged, or is all zeros. A unit of zeros would count as one that is held.
+        (None, Some(_)) => Need::Forget,
+        (None, None) => Need::Nothing,
         // Each slot remembers units of zeros only for a while, independently of the others.
-        (None, _) | (Some(UnitState { blocks: 0, .. }), _) => {
+        (Some(UnitState { blocks: 0, .. }), _) => {
             if has_nothing {
                 Need::Nothing
             } else {

@@ -1,4 +1,5 @@
-//! Verification: the primary reads the units, encodes them again and compares, page by page. It repairs nothing.
+//! Verification: the primary reads the units, encodes them again and compares, page by page. It repairs nothing. A stripe that other
+//! bricks are just forgetting, because its object is purged, looks as one at fault does: the caller asks the metadata service.
 //!
 //! ```text
 //! stripes of the page: what any live slot lists
@@ -148,7 +149,7 @@ impl Server {
                 Found::Other => {
                     let found = self.base_of(stripe, *slot).await;
                     let shape = &stripe.shape;
-                    tracing::warn!(key = %stripe.key, slot, ?found, ?shape, "a unit has another identity than its parity remembers");
+                    tracing::info!(key = %stripe.key, slot, ?found, ?shape, "a unit has another identity than its parity remembers");
                     faults.mismatched |= 1 << slot;
                 }
                 Found::Damaged => faults.damaged |= 1 << slot,
@@ -157,14 +158,14 @@ impl Server {
         if is_parity {
             let parity = self.compare_parity(stripe, units)?;
             if parity != 0 {
-                tracing::warn!(key = %stripe.key, slots = %format_args!("{parity:b}"), "parity does not match the data units");
+                tracing::info!(key = %stripe.key, slots = %format_args!("{parity:b}"), "parity does not match the data units");
             }
             faults.mismatched |= parity;
             for unit in (0..code.k()).filter(|unit| is_overlaid && stripe.is_live(*unit)) {
                 let over = self.compare_overlays(stripe, unit).await?;
                 if over.mismatched != 0 {
                     let slots = over.mismatched;
-                    tracing::warn!(key = %stripe.key, unit, slots = %format_args!("{slots:b}"), "overlays of a unit differ between slots");
+                    tracing::info!(key = %stripe.key, unit, slots = %format_args!("{slots:b}"), "overlays of a unit differ between slots");
                 }
                 faults.mismatched |= over.mismatched;
                 faults.damaged |= over.damaged;

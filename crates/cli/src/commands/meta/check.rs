@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::held_objects::HeldObjects;
 use super::now_ns;
-use super::store_scan::{ScanError, StoreScan};
 use crate::output::Output;
 use crate::problem::problem;
 use crate::remote::{ConnectionArgs, Remote, explain};
 use crate::size::Size;
+use crate::store_scan::{ScanError, StoreScan};
 
 /// Faults that are shown as text.
 const SHOWN: usize = 40;

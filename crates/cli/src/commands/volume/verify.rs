@@ -1,22 +1,32 @@
 //! `shoal volume verify`: reads every unit of a volume, encodes again and compares.
+//!
+//! Bricks forget a removed object one after the other. A stripe that was seen between the first and the last of them looks as
+//! if units were lost. So a stripe at fault is compared again, unless the metadata service says that its object waits to be
+//! purged: then it has no bytes that anybody could miss.
+
+use std::collections::BTreeMap;
 
 use clap::Args;
+use meta::check::is_to_purge;
 use serde_json::{Value, json};
 use types::messages::brick::{StripeFault, Verified, Verify};
 use types::messages::cluster::{ClusterMap, GroupConfig, VolumeInfo};
-use types::{BrickId, GroupId, Refusal, StripeKey};
+use types::{BrickId, Epoch, GroupId, ObjectId, Refusal, StripeKey};
 use world::CallError;
 
 use super::unknown;
 use crate::output::{Output, table};
 use crate::problem::problem;
-use crate::remote::Remote;
+use crate::remote::{Remote, Target};
+use crate::store_scan::{ScanError, StoreScan};
 
 /// Stripes per request.
 const PAGE: u32 = 64;
 /// How long a group may be without a primary: number of tries, and microseconds between them.
 const TRIES: u32 = 60;
 const PAUSE_US: u64 = 250_000;
+/// How often the service is asked again which objects wait to be purged, if it has forgotten the question.
+const SCANS: u32 = 5;
 /// Most faulty stripes that are shown per group.
 const SHOWN: usize = 20;
 
@@ -37,13 +47,19 @@ struct Found {
     damaged: Vec<StripeFault>,
 }
 
-pub(super) fn run(args: &VerifyArgs, remote: &Remote, output: &Output) -> anyhow::Result<()> {
+pub(super) fn run(
+    args: &VerifyArgs,
+    target: &Target,
+    remote: &Remote,
+    output: &Output,
+) -> anyhow::Result<()> {
     let map = remote.whole_status()?.map;
     let volume = map.volume_named(&args.name).ok_or_else(|| unknown(&args.name, &map))?;
+    let names = Remote::new(&target.clone().of_shard(Some(volume.id.shard().0))?)?;
     let bar = output.count_bar("groups compared", volume.groups.len() as u64);
     let mut found = Vec::new();
     for index in 0..volume.groups.len() {
-        found.push(group(remote, &map, volume, index)?);
+        found.push(group(remote, &names, &map, volume, index)?);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -78,8 +94,14 @@ pub(super) fn run(args: &VerifyArgs, remote: &Remote, output: &Output) -> anyhow
 }
 
 /// Asks the primary of a group to verify all its stripes, even if the primary changes meanwhile. Fetches a newer map
-/// than `known` only after a failed request.
-fn group(remote: &Remote, known: &ClusterMap, volume: &VolumeInfo, index: usize) -> anyhow::Result<Found> {
+/// than `known` only after a failed request. `names` asks the service of the volume's names.
+fn group(
+    remote: &Remote,
+    names: &Remote,
+    known: &ClusterMap,
+    volume: &VolumeInfo,
+    index: usize,
+) -> anyhow::Result<Found> {
     let id = GroupId { volume: volume.id, index: index as u32 };
     let mut found = Found {
         index,
@@ -114,7 +136,7 @@ fn group(remote: &Remote, known: &ClusterMap, volume: &VolumeInfo, index: usize)
             continue;
         };
         found = Found { config: config.clone(), primary: Some(brick), ..found };
-        match pages(remote, map, id, &mut found, &mut after) {
+        match pages(remote, names, map, id, &mut found, &mut after) {
             Ok(()) => return Ok(found),
             Err(CallError::Refused(Refusal::Unsupported)) => {
                 return Err(problem(
@@ -130,15 +152,17 @@ fn group(remote: &Remote, known: &ClusterMap, volume: &VolumeInfo, index: usize)
 /// Requests page after page until the end or an error.
 fn pages(
     remote: &Remote,
+    names: &Remote,
     map: &ClusterMap,
     id: GroupId,
     found: &mut Found,
     after: &mut Option<StripeKey>,
 ) -> Result<(), CallError> {
-    let address = found.primary.and_then(|brick| map.brick(brick)).ok_or(CallError::Unreachable)?;
+    let brick = found.primary.and_then(|brick| map.brick(brick)).ok_or(CallError::Unreachable)?;
+    let primary = Primary { remote, address: &brick.address, epoch: found.config.epoch, group: id };
     loop {
-        let verify = Verify { group: id, after: *after, limit: PAGE };
-        let page: Verified = remote.primary(&address.address, found.config.epoch, &verify)?;
+        let page = primary.verify(*after, PAGE)?;
+        let page = primary.confirm(names, page)?;
         found.stripes += page.stripes;
         found.mismatched.extend(page.mismatched);
         found.damaged.extend(page.damaged);
@@ -146,6 +170,63 @@ fn pages(
             Some(next) => *after = Some(next),
             None => return Ok(()),
         }
+    }
+}
+
+/// The primary of a group, in an epoch.
+struct Primary<'a> {
+    remote: &'a Remote,
+    address: &'a str,
+    epoch: Epoch,
+    group: GroupId,
+}
+
+impl Primary<'_> {
+    fn verify(&self, after: Option<StripeKey>, limit: u32) -> Result<Verified, CallError> {
+        self.remote.primary(self.address, self.epoch, &Verify { group: self.group, after, limit })
+    }
+
+    /// Looks again at the stripes at fault. An object that waits to be purged now has no fault. The others did not wait
+    /// when they are compared again, or all bricks have forgotten them.
+    fn confirm(&self, names: &Remote, page: Verified) -> Result<Verified, CallError> {
+        let faults = page.mismatched.iter().chain(&page.damaged).map(|fault| fault.key);
+        let mut again: BTreeMap<StripeKey, Verified> = BTreeMap::new();
+        for key in awaited(names, self.group, faults.collect())? {
+            again.insert(key, self.verify(before(key), 1)?);
+        }
+        let of = |faults: fn(&Verified) -> &Vec<StripeFault>| -> Vec<StripeFault> {
+            let faults = again.iter().flat_map(|(key, seen)| faults(seen).iter().filter(|f| f.key == *key));
+            faults.cloned().collect()
+        };
+        Ok(Verified { mismatched: of(|seen| &seen.mismatched), damaged: of(|seen| &seen.damaged), ..page })
+    }
+}
+
+/// Those of some stripes whose object does not wait to be purged.
+fn awaited(names: &Remote, group: GroupId, keys: Vec<StripeKey>) -> Result<Vec<StripeKey>, CallError> {
+    let (mut tries, mut known) = (0, BTreeMap::<ObjectId, bool>::new());
+    let mut scan = StoreScan::begin(names);
+    for object in keys.iter().map(|key| key.object) {
+        while !known.contains_key(&object) {
+            match is_to_purge(&mut scan, group.volume, object) {
+                Ok(waits) => drop(known.insert(object, waits)),
+                Err(ScanError::Forgotten) if tries < SCANS => {
+                    tries += 1;
+                    scan = StoreScan::begin(names);
+                }
+                Err(ScanError::Forgotten) => return Err(CallError::Refused(Refusal::Unknown)),
+                Err(ScanError::Call(error)) => return Err(error),
+            }
+        }
+    }
+    Ok(keys.into_iter().filter(|key| !known[&key.object]).collect())
+}
+
+/// The greatest key below another one.
+fn before(key: StripeKey) -> Option<StripeKey> {
+    match key.stripe.checked_sub(1) {
+        Some(stripe) => Some(StripeKey { stripe, ..key }),
+        None => Some(StripeKey { object: ObjectId(key.object.0.checked_sub(1)?), stripe: u64::MAX }),
     }
 }
 

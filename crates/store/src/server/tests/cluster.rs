@@ -429,8 +429,7 @@ impl Workload {
         for object in self.purged.borrow().iter() {
             let core = server.slot.borrow();
             let states = core.units_of(*object, STRIPES).filter_map(|(key, _)| core.unit_state(&asked, key));
-            // Of zeros nothing is left but that they are.
-            let left: Vec<_> = states.filter(|unit| unit.blocks > 0 || unit.dirty).collect();
+            let left: Vec<_> = states.collect();
             assert!(left.is_empty(), "{what}: {left:?} of an object that is gone");
         }
     }

@@ -300,6 +300,30 @@ fn a_stripe_of_zeros_fits_a_slot_that_never_had_it() {
     }
 }
 
+/// An object is purged while a brick is away whose units of it are empty: the brick forgets them when it comes back.
+#[test]
+fn a_purged_object_leaves_no_empty_unit() {
+    for (k, m) in CODES {
+        for slot in 0..k {
+            let what = format!("{k}+{m}, slot {slot}");
+            let cluster = TestCluster::new(1, k, m, 1, ROOM);
+            let mut workload = Workload::new(&cluster);
+            cluster.sim.block_on("client", async {
+                let stripe = workload.client.geometry.stripe();
+                workload.write_whole(key(0), 7).await;
+                workload.write(key(0), 0, stripe, None).await;
+                workload.client.sync().await;
+                assert!(cluster.server(slot).report().units > 0, "{what}: zeros are remembered for a while");
+                cluster.crash_and_expire(slot);
+                workload.purge(&cluster).await;
+                cluster.start(slot);
+                cluster.wait_live(&workload.client.world, slot, &what).await;
+                assert_eq!(cluster.server(slot).report().units, 0, "{what}");
+            });
+        }
+    }
+}
+
 /// The brick was another slot of the group before: what it has from then means nothing.
 #[test]
 fn what_a_brick_held_as_another_slot_means_nothing() {

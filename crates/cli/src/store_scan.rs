@@ -14,19 +14,19 @@ const ONE: u32 = 1;
 
 /// Why a store could not be read to its end.
 #[derive(Debug)]
-pub(super) enum ScanError {
+pub(crate) enum ScanError {
     /// The moment is forgotten: another server leads now, or there are too many checks at the same time.
     Forgotten,
     Call(CallError),
 }
 
 /// A store at one moment.
-pub(super) struct StoreScan<'a> {
+pub(crate) struct StoreScan<'a> {
     remote: &'a Remote,
     /// Names the moment; 0 until it is known.
     scan: u64,
     /// The last record that the store has.
-    pub(super) record: u64,
+    pub(crate) record: u64,
     /// The last part that came: from where, and its pairs. It has all keys up to `until`; `None` is the end of the store.
     from: Vec<u8>,
     until: Option<Vec<u8>>,
@@ -34,7 +34,7 @@ pub(super) struct StoreScan<'a> {
 }
 
 impl StoreScan<'_> {
-    pub(super) fn begin(remote: &Remote) -> StoreScan<'_> {
+    pub(crate) fn begin(remote: &Remote) -> StoreScan<'_> {
         let (from, part) = (vec![0xff], Vec::new());
         StoreScan { remote, scan: 0, record: 0, from, until: Some(Vec::new()), part }
     }
