@@ -47,6 +47,20 @@ impl DaemonArgs {
     }
 }
 
+/// Closes what this process has inherited, if another one has started it as a daemon: files that a shell has open would
+/// keep their file system busy. Must be called before anything is opened.
+pub(crate) fn close_inherited() {
+    if std::env::args_os().all(|word| word != "--detached") {
+        return;
+    }
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open: Vec<i32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for fd in open.into_iter().filter(|fd| *fd > 2) {
+        // Fails for the directory that has just been read.
+        let _ = nix::unistd::close(fd);
+    }
+}
+
 /// Sets the process up as a daemon with a budget of `memory` bytes. Must be called before other threads start.
 pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
     tracing_subscriber::fmt()

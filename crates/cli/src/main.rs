@@ -106,6 +106,7 @@ each one's --help has its lines of the example.";
 
 fn main() -> ExitCode {
     abort_on_panic();
+    daemon::close_inherited();
     let shoal = match mount8::translate(&std::env::args_os().collect::<Vec<_>>()) {
         None => Shoal::parse(),
         Some(Ok(words)) if words.is_empty() => return ExitCode::SUCCESS,

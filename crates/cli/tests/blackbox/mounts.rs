@@ -342,3 +342,28 @@ fn a_command_in_another_pid_namespace_leaves_the_mounts_of_this_one_alone() {
     fixture.umount(&dir);
     assert_eq!(here(), serde_json::json!([]));
 }
+
+/// A shell that has a file of a mount open starts daemons: they do not keep the mount in use.
+#[test]
+fn daemons_do_not_hold_what_their_caller_has_open() {
+    let fixture = Fixture::new("inherited");
+    fixture.up(3, "2+1", "512M");
+    let mount = fixture.mount("mnt");
+    let file = mount.join("file");
+    fs::write(&file, b"bytes").expect("a file");
+    fixture.kill("b3");
+    let other = fixture.path("mnt-2");
+    fs::create_dir(&other).expect("a mount point");
+    let script = r#"exec 9< "$1"; "$2" up && "$2" mount main "$3""#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", text(&file), env!("CARGO_BIN_EXE_shoal"), text(&other)]);
+    let ran = shell.env("SHOAL_DIR", fixture.home()).output().expect("a shell");
+    assert!(ran.status.success(), "{ran:?}");
+    let inherited = fixture.processes().into_iter().filter(|pid| {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        open.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|target| target == file)
+    });
+    assert_eq!(inherited.count(), 0, "daemons that have the file open");
+    fixture.umount(&mount);
+    assert_eq!(fs::read(other.join("file")).expect("read"), b"bytes");
+}

@@ -288,7 +288,6 @@ async fn fault(cluster: &Cluster, other: &OtherShard, seas: &[Sea; 2], seed: u64
             let brick = brick_node(prng.below(u64::from(BRICKS)) as u32);
             nodes.iter().for_each(|node| cluster.sim.partition(&brick, node, true));
             world.sleep(1_000_000 + prng.below(9_000_000)).await;
-            seas.iter().for_each(|sea| sea.work.done.set(0));
             for sea in seas {
                 sea.goes_on(&world, seed, "one brick of four is cut off").await;
             }

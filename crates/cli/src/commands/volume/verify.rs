@@ -138,15 +138,22 @@ fn group(
         found = Found { config: config.clone(), primary: Some(brick), ..found };
         match pages(remote, names, map, id, &mut found, &mut after) {
             Ok(()) => return Ok(found),
-            Err(CallError::Refused(Refusal::Unsupported)) => {
+            Err(Silent::Names(error)) => why = format!("the metadata service: {error}"),
+            Err(Silent::Primary(CallError::Refused(Refusal::Unsupported))) => {
                 return Err(problem(
                     format!("brick {brick} cannot compare stripes: its server is older than this command"),
                     "restart it with this version",
                 ));
             }
-            Err(error) => why = format!("brick {brick}: {error}"),
+            Err(Silent::Primary(error)) => why = format!("brick {brick}: {error}"),
         }
     }
+}
+
+/// Who does not answer as it should.
+enum Silent {
+    Primary(CallError),
+    Names(CallError),
 }
 
 /// Requests page after page until the end or an error.
@@ -157,8 +164,9 @@ fn pages(
     id: GroupId,
     found: &mut Found,
     after: &mut Option<StripeKey>,
-) -> Result<(), CallError> {
-    let brick = found.primary.and_then(|brick| map.brick(brick)).ok_or(CallError::Unreachable)?;
+) -> Result<(), Silent> {
+    let brick = found.primary.and_then(|brick| map.brick(brick));
+    let brick = brick.ok_or(Silent::Primary(CallError::Unreachable))?;
     let primary = Primary { remote, address: &brick.address, epoch: found.config.epoch, group: id };
     loop {
         let page = primary.verify(*after, PAGE)?;
@@ -182,16 +190,17 @@ struct Primary<'a> {
 }
 
 impl Primary<'_> {
-    fn verify(&self, after: Option<StripeKey>, limit: u32) -> Result<Verified, CallError> {
-        self.remote.primary(self.address, self.epoch, &Verify { group: self.group, after, limit })
+    fn verify(&self, after: Option<StripeKey>, limit: u32) -> Result<Verified, Silent> {
+        let verify = Verify { group: self.group, after, limit };
+        self.remote.primary(self.address, self.epoch, &verify).map_err(Silent::Primary)
     }
 
     /// Looks again at the stripes at fault. An object that waits to be purged now has no fault. The others did not wait
     /// when they are compared again, or all bricks have forgotten them.
-    fn confirm(&self, names: &Remote, page: Verified) -> Result<Verified, CallError> {
+    fn confirm(&self, names: &Remote, page: Verified) -> Result<Verified, Silent> {
         let faults = page.mismatched.iter().chain(&page.damaged).map(|fault| fault.key);
         let mut again: BTreeMap<StripeKey, Verified> = BTreeMap::new();
-        for key in awaited(names, self.group, faults.collect())? {
+        for key in awaited(names, self.group, faults.collect()).map_err(Silent::Names)? {
             again.insert(key, self.verify(before(key), 1)?);
         }
         let of = |faults: fn(&Verified) -> &Vec<StripeFault>| -> Vec<StripeFault> {
