@@ -1,5 +1,6 @@
-//! Verification: the primary reads the units, encodes them again and compares, page by page. It repairs nothing. A stripe that other
-//! bricks are just forgetting, because its object is purged, looks as one at fault does: the caller asks the metadata service.
+//! Verification: the primary reads the units, encodes them again and compares, page by page. It repairs nothing.
+//! A stripe that other bricks are just forgetting, because its object is purged, looks as one at fault does. The caller asks the
+//! metadata service which it is, so nothing here is a warning.
 //!
 //! ```text
 //! stripes of the page: what any live slot lists

@@ -1,17 +1,17 @@
 //! `shoal volume verify`: reads every unit of a volume, encodes again and compares.
 //!
-//! Bricks forget a removed object one after the other. A stripe that was seen between the first and the last of them looks as
-//! if units were lost. So a stripe at fault is compared again, unless the metadata service says that its object waits to be
-//! purged: then it has no bytes that anybody could miss.
+//! Bricks forget a removed object one after the other. A stripe that was compared between the first and the last of them looks
+//! as if units were lost. So at the end the metadata service is asked which objects wait to be purged: these have no bytes that
+//! anybody could miss. All other stripes at fault are compared once more: by then all bricks have forgotten what did not wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, VecDeque};
 
 use clap::Args;
 use meta::check::is_to_purge;
 use serde_json::{Value, json};
 use types::messages::brick::{StripeFault, Verified, Verify};
 use types::messages::cluster::{ClusterMap, GroupConfig, VolumeInfo};
-use types::{BrickId, Epoch, GroupId, ObjectId, Refusal, StripeKey};
+use types::{BrickId, GroupId, ObjectId, Refusal, StripeKey};
 use world::CallError;
 
 use super::unknown;
@@ -22,11 +22,9 @@ use crate::store_scan::{ScanError, StoreScan};
 
 /// Stripes per request.
 const PAGE: u32 = 64;
-/// How long a group may be without a primary: number of tries, and microseconds between them.
+/// How long a group may be without a primary, or the metadata service away: number of tries, and microseconds between them.
 const TRIES: u32 = 60;
 const PAUSE_US: u64 = 250_000;
-/// How often the service is asked again which objects wait to be purged, if it has forgotten the question.
-const SCANS: u32 = 5;
 /// Most faulty stripes that are shown per group.
 const SHOWN: usize = 20;
 
@@ -47,6 +45,33 @@ struct Found {
     damaged: Vec<StripeFault>,
 }
 
+impl Found {
+    /// The stripes at fault.
+    fn faults(&self) -> BTreeSet<StripeKey> {
+        self.mismatched.iter().chain(&self.damaged).map(|fault| fault.key).collect()
+    }
+}
+
+/// Stripes to compare.
+struct Part {
+    /// Those above this one.
+    after: Option<StripeKey>,
+    /// No other than this one, which is the next after `after`.
+    only: Option<StripeKey>,
+}
+
+impl Part {
+    const ALL: Part = Part { after: None, only: None };
+
+    fn one(key: StripeKey) -> Part {
+        let before = match key.stripe.checked_sub(1) {
+            Some(stripe) => Some(StripeKey { stripe, ..key }),
+            None => key.object.0.checked_sub(1).map(|o| StripeKey { object: ObjectId(o), stripe: u64::MAX }),
+        };
+        Part { after: before, only: Some(key) }
+    }
+}
+
 pub(super) fn run(
     args: &VerifyArgs,
     target: &Target,
@@ -55,14 +80,14 @@ pub(super) fn run(
 ) -> anyhow::Result<()> {
     let map = remote.whole_status()?.map;
     let volume = map.volume_named(&args.name).ok_or_else(|| unknown(&args.name, &map))?;
-    let names = Remote::new(&target.clone().of_shard(Some(volume.id.shard().0))?)?;
     let bar = output.count_bar("groups compared", volume.groups.len() as u64);
     let mut found = Vec::new();
     for index in 0..volume.groups.len() {
-        found.push(group(remote, &names, &map, volume, index)?);
+        found.push(group(remote, &map, volume, index, [Part::ALL].into())?);
         bar.inc(1);
     }
     bar.finish_and_clear();
+    confirm(target, remote, &map, volume, &mut found, output)?;
     let sum = |of: fn(&Found) -> u64| found.iter().map(of).sum::<u64>();
     let (stripes, mismatched, damaged) =
         (sum(|f| f.stripes), sum(|f| f.mismatched.len() as u64), sum(|f| f.damaged.len() as u64));
@@ -93,14 +118,71 @@ pub(super) fn run(
     ))
 }
 
-/// Asks the primary of a group to verify all its stripes, even if the primary changes meanwhile. Fetches a newer map
-/// than `known` only after a failed request. `names` asks the service of the volume's names.
+/// Drops what looked like a fault only because it was being removed.
+fn confirm(
+    target: &Target,
+    remote: &Remote,
+    map: &ClusterMap,
+    volume: &VolumeInfo,
+    found: &mut [Found],
+    output: &Output,
+) -> anyhow::Result<()> {
+    let objects: BTreeSet<ObjectId> = found.iter().flat_map(Found::faults).map(|key| key.object).collect();
+    if objects.is_empty() {
+        return Ok(());
+    }
+    let removed = removed(&target.clone().of_shard(Some(volume.id.shard().0))?, volume, &objects)?;
+    let faulty: Vec<&mut Found> = found.iter_mut().filter(|one| !one.faults().is_empty()).collect();
+    let bar = output.count_bar("groups with faults compared again", faulty.len() as u64);
+    for one in faulty {
+        let left = one.faults().into_iter().filter(|key| !removed.contains(&key.object));
+        let again = group(remote, map, volume, one.index, left.map(Part::one).collect())?;
+        *one = Found { stripes: one.stripes, ..again };
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Those of some objects that wait to be purged, or did a moment ago. `target` is the shard that has the volume.
+fn removed(
+    target: &Target,
+    volume: &VolumeInfo,
+    objects: &BTreeSet<ObjectId>,
+) -> anyhow::Result<BTreeSet<ObjectId>> {
+    let names = Remote::new(target)?;
+    let at_one_moment = || -> Result<BTreeSet<ObjectId>, ScanError> {
+        let mut scan = StoreScan::begin(&names);
+        let waits = objects.iter().map(|object| Ok((*object, is_to_purge(&mut scan, volume.id, *object)?)));
+        let waits = waits.collect::<Result<Vec<_>, ScanError>>()?;
+        Ok(waits.into_iter().filter_map(|(object, waits)| waits.then_some(object)).collect())
+    };
+    let mut why = String::new();
+    for _ in 0..TRIES {
+        match at_one_moment() {
+            Ok(removed) => return Ok(removed),
+            Err(ScanError::Forgotten) => why = "it has forgotten the question".to_owned(),
+            Err(ScanError::Call(error)) => why = error.to_string(),
+        }
+        names.pause(PAUSE_US);
+    }
+    Err(problem(
+        format!(
+            "the metadata service at {} does not say which objects wait to be purged: {why}",
+            target.meta
+        ),
+        "`shoal meta list` shows its servers; then again",
+    ))
+}
+
+/// Asks the primary of a group to verify stripes, even if the primary changes meanwhile. Fetches a newer map than
+/// `known` only after a failed request.
 fn group(
     remote: &Remote,
-    names: &Remote,
     known: &ClusterMap,
     volume: &VolumeInfo,
     index: usize,
+    mut parts: VecDeque<Part>,
 ) -> anyhow::Result<Found> {
     let id = GroupId { volume: volume.id, index: index as u32 };
     let mut found = Found {
@@ -111,7 +193,6 @@ fn group(
         mismatched: Vec::new(),
         damaged: Vec::new(),
     };
-    let mut after: Option<StripeKey> = None;
     let (mut tries, mut why) = (0, "its primary does not answer".to_owned());
     loop {
         if tries == TRIES {
@@ -136,107 +217,43 @@ fn group(
             continue;
         };
         found = Found { config: config.clone(), primary: Some(brick), ..found };
-        match pages(remote, names, map, id, &mut found, &mut after) {
+        match pages(remote, map, id, &mut found, &mut parts) {
             Ok(()) => return Ok(found),
-            Err(Silent::Names(error)) => why = format!("the metadata service: {error}"),
-            Err(Silent::Primary(CallError::Refused(Refusal::Unsupported))) => {
+            Err(CallError::Refused(Refusal::Unsupported)) => {
                 return Err(problem(
                     format!("brick {brick} cannot compare stripes: its server is older than this command"),
                     "restart it with this version",
                 ));
             }
-            Err(Silent::Primary(error)) => why = format!("brick {brick}: {error}"),
+            Err(error) => why = format!("brick {brick}: {error}"),
         }
     }
-}
-
-/// Who does not answer as it should.
-enum Silent {
-    Primary(CallError),
-    Names(CallError),
 }
 
 /// Requests page after page until the end or an error.
 fn pages(
     remote: &Remote,
-    names: &Remote,
     map: &ClusterMap,
     id: GroupId,
     found: &mut Found,
-    after: &mut Option<StripeKey>,
-) -> Result<(), Silent> {
-    let brick = found.primary.and_then(|brick| map.brick(brick));
-    let brick = brick.ok_or(Silent::Primary(CallError::Unreachable))?;
-    let primary = Primary { remote, address: &brick.address, epoch: found.config.epoch, group: id };
-    loop {
-        let page = primary.verify(*after, PAGE)?;
-        let page = primary.confirm(names, page)?;
+    parts: &mut VecDeque<Part>,
+) -> Result<(), CallError> {
+    let address = found.primary.and_then(|brick| map.brick(brick)).ok_or(CallError::Unreachable)?;
+    while let Some(part) = parts.front_mut() {
+        let limit = if part.only.is_some() { 1 } else { PAGE };
+        let verify = Verify { group: id, after: part.after, limit };
+        let page: Verified = remote.primary(&address.address, found.config.epoch, &verify)?;
+        let only = part.only;
+        let is_wanted = move |fault: &StripeFault| only.is_none_or(|key| fault.key == key);
         found.stripes += page.stripes;
-        found.mismatched.extend(page.mismatched);
-        found.damaged.extend(page.damaged);
-        match page.next {
-            Some(next) => *after = Some(next),
-            None => return Ok(()),
+        found.mismatched.extend(page.mismatched.into_iter().filter(is_wanted));
+        found.damaged.extend(page.damaged.into_iter().filter(is_wanted));
+        match page.next.filter(|_| only.is_none()) {
+            Some(next) => part.after = Some(next),
+            None => drop(parts.pop_front()),
         }
     }
-}
-
-/// The primary of a group, in an epoch.
-struct Primary<'a> {
-    remote: &'a Remote,
-    address: &'a str,
-    epoch: Epoch,
-    group: GroupId,
-}
-
-impl Primary<'_> {
-    fn verify(&self, after: Option<StripeKey>, limit: u32) -> Result<Verified, Silent> {
-        let verify = Verify { group: self.group, after, limit };
-        self.remote.primary(self.address, self.epoch, &verify).map_err(Silent::Primary)
-    }
-
-    /// Looks again at the stripes at fault. An object that waits to be purged now has no fault. The others did not wait
-    /// when they are compared again, or all bricks have forgotten them.
-    fn confirm(&self, names: &Remote, page: Verified) -> Result<Verified, Silent> {
-        let faults = page.mismatched.iter().chain(&page.damaged).map(|fault| fault.key);
-        let mut again: BTreeMap<StripeKey, Verified> = BTreeMap::new();
-        for key in awaited(names, self.group, faults.collect()).map_err(Silent::Names)? {
-            again.insert(key, self.verify(before(key), 1)?);
-        }
-        let of = |faults: fn(&Verified) -> &Vec<StripeFault>| -> Vec<StripeFault> {
-            let faults = again.iter().flat_map(|(key, seen)| faults(seen).iter().filter(|f| f.key == *key));
-            faults.cloned().collect()
-        };
-        Ok(Verified { mismatched: of(|seen| &seen.mismatched), damaged: of(|seen| &seen.damaged), ..page })
-    }
-}
-
-/// Those of some stripes whose object does not wait to be purged.
-fn awaited(names: &Remote, group: GroupId, keys: Vec<StripeKey>) -> Result<Vec<StripeKey>, CallError> {
-    let (mut tries, mut known) = (0, BTreeMap::<ObjectId, bool>::new());
-    let mut scan = StoreScan::begin(names);
-    for object in keys.iter().map(|key| key.object) {
-        while !known.contains_key(&object) {
-            match is_to_purge(&mut scan, group.volume, object) {
-                Ok(waits) => drop(known.insert(object, waits)),
-                Err(ScanError::Forgotten) if tries < SCANS => {
-                    tries += 1;
-                    scan = StoreScan::begin(names);
-                }
-                Err(ScanError::Forgotten) => return Err(CallError::Refused(Refusal::Unknown)),
-                Err(ScanError::Call(error)) => return Err(error),
-            }
-        }
-    }
-    Ok(keys.into_iter().filter(|key| !known[&key.object]).collect())
-}
-
-/// The greatest key below another one.
-fn before(key: StripeKey) -> Option<StripeKey> {
-    match key.stripe.checked_sub(1) {
-        Some(stripe) => Some(StripeKey { stripe, ..key }),
-        None => Some(StripeKey { object: ObjectId(key.object.0.checked_sub(1)?), stripe: u64::MAX }),
-    }
+    Ok(())
 }
 
 /// Bricks of the slots at fault.
