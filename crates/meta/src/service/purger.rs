@@ -133,7 +133,13 @@ impl Shared {
                 from.push(0);
                 continue;
             }
+            let is_full = items.len() == PART;
             self.purge_part(items, answered, &mut left).await?;
+            // What was removed meanwhile gathers for the next pass. Otherwise a program that removes one file after the other
+            // would keep this one going, with requests to all bricks for each file or two.
+            if !is_full {
+                break;
+            }
         }
         for volume in deleted {
             self.state.borrow_mut().forget_if_empty(volume)?;

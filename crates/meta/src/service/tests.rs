@@ -7,6 +7,7 @@ mod exclusive;
 mod fences;
 mod many;
 mod notes;
+mod purges;
 mod scans;
 
 use std::cell::{Cell, RefCell};
@@ -79,9 +80,10 @@ impl House {
         let peers = Peers::new(world.clone(), identity(Role::Brick));
         let none = || Rc::new(RefCell::new(Fences::none()));
         let (fences, everywhere) = (none(), none());
-        let (purged, purge_us, carrying) = (Rc::default(), Rc::default(), Rc::default());
+        let (purged, purges) = (Rc::default(), Rc::default());
+        let (purge_us, carrying) = (Rc::default(), Rc::default());
         let notes = Rc::new(RefCell::new(Some(Vec::new())));
-        Brick { id, world, peers, purged, purge_us, fences, everywhere, carrying, notes }
+        Brick { id, world, peers, purged, purges, purge_us, fences, everywhere, carrying, notes }
     }
 
     fn client(&self, name: &str) -> Client {
@@ -130,6 +132,8 @@ struct Brick {
     world: World,
     peers: Peers,
     purged: Rc<RefCell<BTreeSet<ObjectId>>>,
+    /// How often it was asked.
+    purges: Rc<Cell<u32>>,
     /// How long it takes to forget an object.
     purge_us: Rc<Cell<u64>>,
     fences: Rc<RefCell<Fences>>,
@@ -174,6 +178,7 @@ impl Brick {
                     return Ok(Answer::new(&Notes { groups: 1, notes }, Buf::default()));
                 }
                 assert_eq!(call.kind, Purge::KIND);
+                brick.purges.set(brick.purges.get() + 1);
                 brick.world.sleep(brick.purge_us.get()).await;
                 brick.purged.borrow_mut().extend(call.parse::<Purge>()?.objects);
                 Ok(Answer::new(&Purged { left: Vec::new() }, Buf::default()))
@@ -567,77 +572,6 @@ fn clients_come_back_to_a_restarted_service() {
         assert!(b.open(file.inode, true).await.is_ok());
         assert!(b.world.now() - asked > LEASE_US / 2);
         assert_eq!(b.status().await.mounts.len(), 1);
-    });
-}
-
-#[test]
-fn purges_wait_for_bricks_that_hold_live_slots_and_for_those_that_come_back_meanwhile() {
-    let house = House::new(7);
-    house.run(async {
-        let bricks = furnish(&house).await;
-        let client = house.mounted("a").await;
-        house.simulation.kill("n3");
-        let file = client.create("f", false).await.expect("free").attr;
-        client.grow(&file, 100_000, true).await.expect("there");
-        client.unlink("f").await.expect("there");
-        client.world.sleep(LEASE_US / 2).await;
-        assert_eq!(client.status().await.purges, 1, "its slots are live");
-        client.world.sleep(2 * LEASE_US).await;
-        assert_eq!(client.status().await.purges, 0, "it is out, and compared when it is back");
-        assert!(bricks[0].purged.borrow().contains(&file.object));
-        // Groups that had brick 3 cannot lose another one: its slots stay live.
-        house.simulation.kill("n2");
-        client.world.sleep(2 * LEASE_US).await;
-        let file = client.create("h", false).await.expect("free").attr;
-        client.grow(&file, 100_000, true).await.expect("there");
-        client.unlink("h").await.expect("there");
-        client.world.sleep(2 * LEASE_US).await;
-        assert_eq!(client.status().await.purges, 1);
-        let back = house.brick(3);
-        back.start(2).await.expect("its old life is gone");
-        let second = house.brick(2);
-        second.start(2).await.expect("its old life is gone");
-        client.world.sleep(2 * HEARTBEAT_US).await;
-        assert_eq!(client.status().await.purges, 0);
-        for brick in [&back, &second] {
-            assert!(brick.purged.borrow().contains(&file.object));
-        }
-
-        // A volume goes with everything in it.
-        let file = client.create("g", false).await.expect("free").attr;
-        client.grow(&file, 100_000, true).await.expect("there");
-        let delete = VolumeDelete { name: "home".into() };
-        assert_eq!(client.ask(&delete).await, Err(Refusal::Busy));
-        client.ask(&ClientLeave { client: client.client }).await.expect("always");
-        client.ask(&delete).await.expect("nobody has it");
-        assert_eq!(client.getattr(ROOT).await, Err(Refusal::Unknown));
-        client.world.sleep(2 * HEARTBEAT_US).await;
-        assert!(back.purged.borrow().contains(&file.object));
-        let status = client.status().await;
-        let volumes = client.map().await.volumes.len();
-        assert_eq!((status.purges, volumes, status.memory), (0, 0, 0));
-    });
-}
-
-#[test]
-fn a_brick_that_comes_back_during_a_purge_is_asked_as_well() {
-    let house = House::new(13);
-    house.run(async {
-        let bricks = furnish(&house).await;
-        let client = house.mounted("a").await;
-        house.simulation.kill("n3");
-        client.world.sleep(2 * LEASE_US).await;
-        let file = client.create("f", false).await.expect("free").attr;
-        client.grow(&file, 100_000, true).await.expect("there");
-        bricks[0].purge_us.set(500_000);
-        client.unlink("f").await.expect("there");
-        client.world.sleep(100_000).await;
-        // It could be compared with brick 1, which still has the object, and keep it for ever.
-        let back = house.brick(3);
-        back.start(2).await.expect("its old life is gone");
-        client.world.sleep(2 * HEARTBEAT_US).await;
-        assert_eq!(client.status().await.purges, 0);
-        assert!(back.purged.borrow().contains(&file.object));
     });
 }
 

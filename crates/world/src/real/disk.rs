@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use compio::buf::{BufResult, IntoInner, IoVectoredBuf};
 use compio::driver::op::{ReadAt, Sync, WriteVectoredAt};
 use compio::runtime::submit;
-use rustix::fs::{FlockOperation, OFlags, flock, fstatfs};
+use rustix::fs::{FlockOperation, OFlags, fdatasync, flock, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use types::limits::BLOCK;
 use types::{Buf, BufMut};
@@ -75,6 +75,8 @@ struct Inner {
     len: u64,
     /// Opened with `O_DIRECT`: the kernel takes whole blocks only, from aligned memory.
     direct: bool,
+    /// A file in a tmpfs.
+    in_memory: bool,
     reads: Cell<Way>,
     writes: Cell<Way>,
     /// Until then writes go through the ring.
@@ -90,6 +92,7 @@ pub(crate) struct SharedDisk {
     path: String,
     len: u64,
     direct: bool,
+    in_memory: bool,
     reads: Way,
     claim: Option<Arc<File>>,
 }
@@ -97,22 +100,23 @@ pub(crate) struct SharedDisk {
 impl SharedDisk {
     /// The disk for this thread. Its writes never block the thread.
     pub(crate) fn disk(&self) -> Disk {
-        let SharedDisk { file, path, len, direct, reads, claim } = self.clone();
+        let SharedDisk { file, path, len, direct, in_memory, reads, claim } = self.clone();
         let (reads, writes) = (Cell::new(reads), Cell::new(Way::Ring));
         let around_until = Cell::new(None);
-        let inner = Inner { file, path, len, direct, reads, writes, around_until, _claim: claim };
+        let inner = Inner { file, path, len, direct, in_memory, reads, writes, around_until, _claim: claim };
         Disk { inner: Rc::new(inner) }
     }
 }
 
 impl Disk {
     pub(crate) fn shared(&self) -> SharedDisk {
-        let Inner { file, path, len, direct, reads, _claim: claim, .. } = &*self.inner;
+        let Inner { file, path, len, direct, in_memory, reads, _claim: claim, .. } = &*self.inner;
         SharedDisk {
             file: file.clone(),
             path: path.clone(),
             len: *len,
             direct: *direct,
+            in_memory: *in_memory,
             reads: reads.get(),
             claim: claim.clone(),
         }
@@ -185,7 +189,7 @@ impl Disk {
         };
         let (file, path, around_until) = (Arc::new(file.into()), path.to_owned(), Cell::new(None));
         let (reads, writes) = (Cell::new(reads), Cell::new(writes));
-        let inner = Inner { file, path, len, direct, reads, writes, around_until, _claim: claim };
+        let inner = Inner { file, path, len, direct, in_memory, reads, writes, around_until, _claim: claim };
         Ok(Disk { inner: Rc::new(inner) })
     }
 
@@ -296,6 +300,10 @@ impl Disk {
     /// Waits until all written bytes are durable. After an error the disk counts as lost. A second sync proves
     /// nothing, because the kernel drops pages that it could not write.
     pub(crate) async fn sync(&self) -> io::Result<()> {
+        // The ring has a thread of its own carry it out. In a tmpfs there is nothing to wait for.
+        if self.inner.in_memory {
+            return fdatasync(&self.inner.file).map_err(|error| about("sync", &self.inner.path, &error.into()));
+        }
         let BufResult(result, _) = submit(Sync::new(self.inner.file.clone(), true)).await;
         result.map(drop).map_err(|error| about("sync", &self.inner.path, &error))
     }
