@@ -33,6 +33,7 @@ mod filesystem;
 mod gate;
 mod invalidate;
 mod kernel_cache;
+mod listed_files;
 mod local;
 mod mount;
 mod mount_flags;

@@ -302,7 +302,8 @@ impl Disk {
     pub(crate) async fn sync(&self) -> io::Result<()> {
         // The ring has a thread of its own carry it out. In a tmpfs there is nothing to wait for.
         if self.inner.in_memory {
-            return fdatasync(&self.inner.file).map_err(|error| about("sync", &self.inner.path, &error.into()));
+            return fdatasync(&self.inner.file)
+                .map_err(|error| about("sync", &self.inner.path, &error.into()));
         }
         let BufResult(result, _) = submit(Sync::new(self.inner.file.clone(), true)).await;
         result.map(drop).map_err(|error| about("sync", &self.inner.path, &error))

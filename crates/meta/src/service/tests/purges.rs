@@ -93,6 +93,10 @@ fn a_program_that_removes_one_file_after_the_other_does_not_make_a_purge_of_each
         assert_eq!((client.status().await.purges, bricks[0].purged.borrow().len()), (0, FILES));
         // What is removed within 20 ms is one request.
         let most = took / 20_000 + 2;
-        assert!(u64::from(bricks[0].purges.get()) <= most, "{} requests in {took} us", bricks[0].purges.get());
+        assert!(
+            u64::from(bricks[0].purges.get()) <= most,
+            "{} requests in {took} us",
+            bricks[0].purges.get()
+        );
     });
 }
