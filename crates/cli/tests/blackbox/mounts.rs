@@ -228,6 +228,75 @@ fn a_stopped_mount_shows_nothing_old() {
     assert!(again.expect("a new handle") == vec![2; 4096]);
 }
 
+/// Lookups that a mount answers from its listing while it removes files.
+fn listed_lookups(mount: &Path) -> u64 {
+    let status = fs::read_to_string(mount.join(".shoal/status")).expect("a status");
+    let count = status.lines().find_map(|line| line.strip_prefix("lookups_listed "));
+    count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count in {status}"))
+}
+
+/// A mount that removes the files of a directory asks for few of their names. It still sees what the other one does there, and
+/// what both have written.
+#[test]
+fn a_mount_that_removes_files_sees_what_others_do_in_the_directory() {
+    let fixture = Fixture::new("removals");
+    fixture.up(3, "2+1", "512M");
+    let (a, b) = (fixture.mount("a"), fixture.mount("b"));
+    let of = |mount: &Path, name: u32| mount.join("dir").join(format!("f{name}"));
+    fs::create_dir(a.join("dir")).expect("a directory");
+    (0..400).for_each(|name| fs::write(of(&a, name), format!("first {name}")).expect("a file"));
+    let remove = |names: std::ops::Range<u32>| {
+        names.for_each(|name| fs::remove_file(of(&a, name)).expect("it is there"));
+    };
+    let list = || fs::read_dir(a.join("dir")).expect("a directory").count();
+    // Its kernel knows no name any more.
+    let forget = || std::thread::sleep(Duration::from_millis(1500));
+
+    assert_eq!(list(), 400);
+    forget();
+    remove(0..100);
+    let answered = listed_lookups(&a);
+    assert!(answered > 50, "{answered} of 100 lookups");
+
+    // Bytes that the other one, and then this one, have added: no change of the directory.
+    let add = |mount: &Path, name, more: &str| {
+        let mut file = OpenOptions::new().append(true).open(of(mount, name)).expect("it is there");
+        file.write_all(more.as_bytes()).expect("a write");
+    };
+    add(&b, 300, " of b");
+    add(&a, 301, " of a");
+    remove(100..110);
+    assert_eq!(fs::metadata(of(&a, 300)).expect("it is there").len(), "first 300 of b".len() as u64);
+    add(&a, 300, " and a");
+    add(&a, 301, ", again");
+    assert_eq!(fs::read_to_string(of(&b, 300)).expect("there"), "first 300 of b and a");
+    assert_eq!(fs::read_to_string(of(&b, 301)).expect("there"), "first 301 of a, again");
+
+    // What was looked up in a listing may be gone by then: the kernel asks once more.
+    for name in [304, 305] {
+        fs::write(b.join("other"), format!("second {name}")).expect("a file");
+        fs::rename(b.join("other"), of(&b, name)).expect("in its place");
+    }
+    assert_eq!(fs::metadata(of(&a, 304)).expect("there").len(), "second 304".len() as u64);
+    assert_eq!(fs::read_to_string(of(&a, 305)).expect("there"), "second 305");
+
+    // Names that the other one has removed, replaced and made.
+    fs::remove_file(of(&b, 302)).expect("it is there");
+    fs::write(b.join("other"), "second 303").expect("a file");
+    fs::rename(b.join("other"), of(&b, 303)).expect("in its place");
+    fs::write(of(&b, 500), "new").expect("a file");
+    let before = listed_lookups(&a);
+    remove(110..111);
+    assert!(!of(&a, 302).exists());
+    assert_eq!(fs::read_to_string(of(&a, 303)).expect("there"), "second 303");
+    assert_eq!(fs::read_to_string(of(&a, 500)).expect("there"), "new");
+    forget();
+    remove(111..200);
+    assert!(listed_lookups(&a) <= before + 1, "the directory was not listed since");
+    assert_eq!(list(), 200);
+    fixture.check_logs(&[]);
+}
+
 /// A name that both mounts make and replace at once is never a reason to fail.
 #[test]
 fn names_are_made_and_replaced_by_both() {

@@ -179,6 +179,10 @@ impl Filesystem for Gate {
             return reply.attr(if self.mount.is_exclusive() { &full } else { &ttl }, &told);
         }
         let asked = self.ask_attr(async |session| session.getattr(inode).await);
+        if asked.is_err() {
+            // The kernel looks the name up once more, and must not get the same answer.
+            self.listed_files.used(inode);
+        }
         if asked == Err(Errno::ESTALE)
             && let Some(removed) = self.open_dirs.removed(inode).or_else(|| self.special.removed(inode))
         {

@@ -181,6 +181,7 @@ impl Gate {
     /// Answers a lookup with a file that was listed. The kernel may believe the name for `left`; the attributes may be
     /// older, and it must not believe them.
     pub(super) fn reply_listed(&self, attr: &Attr, left: Duration, reply: ReplyEntry) {
+        self.mount.count_listed_lookup();
         self.kernel_cache.acts(attr.inode, NOBODY);
         let (attr, _) = self.told(attr);
         reply.entry_with_ttls(&Duration::ZERO, &left, &attr, GENERATION);

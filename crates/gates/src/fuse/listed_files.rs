@@ -79,12 +79,17 @@ impl ListedFiles {
         if state.uses != listing.0 || directory.mode & STICKY != 0 {
             return;
         }
-        if state.names + entries.len() > REMEMBERED_MAX {
-            state.clear();
-        }
         let outdated = |known: &Directory| known.changes < directory.changes;
         if state.directories.get(&directory.inode).is_some_and(outdated) {
             state.forget(directory.inode);
+        }
+        let is_kept = |attr: &Attr| attr.kind == FileKind::File && attr.links == 1 && !is_open(attr.inode);
+        let kept: Vec<_> = entries.iter().filter(|entry| is_kept(&entry.attr)).collect();
+        if kept.is_empty() {
+            return;
+        }
+        if state.names + kept.len() > REMEMBERED_MAX {
+            state.clear();
         }
         let State { directories, files, names, .. } = &mut *state;
         let known = directories.entry(directory.inode).or_insert_with(|| Directory {
@@ -94,11 +99,9 @@ impl ListedFiles {
             names: HashMap::new(),
         });
         (known.listed, known.confirmed) = (now, None);
-        for DirEntry { name, attr, .. } in entries {
-            if attr.kind == FileKind::File && attr.links == 1 && !is_open(attr.inode) {
-                *names += usize::from(known.names.insert(name.clone(), attr.inode).is_none());
-                files.insert(attr.inode, attr.clone());
-            }
+        for DirEntry { name, attr, .. } in kept {
+            *names += usize::from(known.names.insert(name.clone(), attr.inode).is_none());
+            files.insert(attr.inode, attr.clone());
         }
     }
 
@@ -114,9 +117,15 @@ impl ListedFiles {
         let mut state = self.lock();
         state.uses += 1;
         let State { directories, files, names, .. } = &mut *state;
-        if let Some(inode) = directories.get_mut(&directory).and_then(|known| known.names.remove(name)) {
-            *names -= 1;
-            files.remove(&inode);
+        if let Some(known) = directories.get_mut(&directory) {
+            if let Some(inode) = known.names.remove(name) {
+                *names -= 1;
+                files.remove(&inode);
+            }
+            // So there are no more directories than names.
+            if known.names.is_empty() {
+                directories.remove(&directory);
+            }
         }
         Instant::now()
     }
@@ -317,5 +326,13 @@ mod tests {
         // A last part without entries is no reason to drop all.
         listed.listed(listed.begin(), &directory(7), &[], |_| false, Instant::now());
         assert!(listed.lock().names > 0);
+        let listed = table();
+        (0..10).for_each(|number| drop(remove(&listed, number, 8 + number)));
+        listed.listed(listed.begin(), &directory(18), &[], |_| false, Instant::now());
+        let state = listed.lock();
+        assert!(
+            state.directories.is_empty() && state.files.is_empty(),
+            "directories without names are not counted"
+        );
     }
 }
