@@ -165,7 +165,9 @@ impl State {
         self.uses += 1;
         let Some(known) = self.directories.remove(&directory) else { return };
         self.names -= known.names.len();
-        known.names.values().for_each(|inode| drop(self.files.remove(inode)));
+        for inode in known.names.values() {
+            self.files.remove(inode);
+        }
     }
 
     fn clear(&mut self) {
@@ -327,7 +329,9 @@ mod tests {
         listed.listed(listed.begin(), &directory(7), &[], |_| false, Instant::now());
         assert!(listed.lock().names > 0);
         let listed = table();
-        (0..10).for_each(|number| drop(remove(&listed, number, 8 + number)));
+        for number in 0..10 {
+            remove(&listed, number, 8 + number);
+        }
         listed.listed(listed.begin(), &directory(18), &[], |_| false, Instant::now());
         let state = listed.lock();
         assert!(
