@@ -83,6 +83,8 @@ pub(crate) struct VolatileState {
     pub(crate) in_grace: bool,
     /// Objects waiting to be purged.
     pub(crate) purges: u64,
+    /// How many have been added since the start.
+    pub(crate) purges_added: u64,
 }
 
 impl VolatileState {
@@ -136,7 +138,10 @@ impl VolatileState {
                 self.growth.remove(&place);
                 self.noting.remove(place);
             }
-            Effect::PurgeAdded => self.purges += 1,
+            Effect::PurgeAdded => {
+                self.purges += 1;
+                self.purges_added += 1;
+            }
             Effect::PurgesDone(count) => self.purges = self.purges.saturating_sub(count),
             Effect::AllChanged(volume, count) => drop(self.all_changed.insert(volume, count)),
             Effect::Opened(place, client) => self.opens.open_new(place, client),

@@ -37,8 +37,6 @@ pub struct Counters {
     pub spans_sent: u64,
     /// Calls of `fsync` that did not wait for the metadata service, because bricks keep the size.
     pub syncs_noted: u64,
-    /// Lookups that were answered from a listing, because nobody else had changed the directory since.
-    pub lookups_listed: u64,
     /// Bytes of buffers with unstable bytes, now.
     pub unstable_bytes: u64,
     /// Bytes of the read cache, now.
@@ -63,12 +61,11 @@ pub(crate) enum Counter {
     Pieces,
     Spans,
     NotedSyncs,
-    ListedLookups,
 }
 
 /// The counters, shared by all threads.
 #[derive(Default)]
-pub(crate) struct Counts([AtomicU64; 17]);
+pub(crate) struct Counts([AtomicU64; 16]);
 
 impl Counts {
     pub(crate) fn count(&self, counter: Counter, by: u64) {
@@ -95,7 +92,6 @@ impl Counts {
             pieces_sent: of(Counter::Pieces),
             spans_sent: of(Counter::Spans),
             syncs_noted: of(Counter::NotedSyncs),
-            lookups_listed: of(Counter::ListedLookups),
             unstable_bytes,
             cache_bytes: 0,
         }

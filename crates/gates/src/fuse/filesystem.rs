@@ -32,7 +32,6 @@ impl Gate {
         let inode = self.inode(inode);
         let cookie = cookie.saturating_sub(COOKIE_FIRST);
         let question = self.dir_attrs.question(Instant::now());
-        let (listing, directory) = (self.listed_files.begin(), self.open_dirs.opened(inode));
         let listed = self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await);
         let listed = listed.map_err(|errno| match self.open_dirs.opened(inode) {
             // A removed directory has no entries.
@@ -46,11 +45,6 @@ impl Gate {
         }
         listed.entries.iter().for_each(|entry| self.dir_attrs.update(question, &entry.attr));
         self.dir_attrs.listed(inode);
-        // The kernel of an exclusive mount believes names for long anyway.
-        if let Some(directory) = directory.filter(|_| !self.mount.is_exclusive()) {
-            let is_open = |inode| self.mount.is_open(inode);
-            self.listed_files.listed(listing, &directory, &listed.entries, is_open, Instant::now());
-        }
         Ok(listed)
     }
 
@@ -155,10 +149,6 @@ impl Filesystem for Gate {
         if let b"." | b".." = entry.as_bytes() {
             return self.reply_entry(self.lookup_handle(parent, entry.as_bytes() == b".."), reply);
         }
-        if let Some((attr, left)) = self.listed_files.known(parent, entry.as_bytes(), Instant::now()) {
-            self.told_name(parent, entry.as_bytes(), Some(&attr));
-            return self.reply_listed(&attr, left, reply);
-        }
         let found =
             name(entry).and_then(|name| self.ask_attr(async |session| session.lookup(parent, name).await));
         self.told_name(parent, entry.as_bytes(), found.as_ref().ok());
@@ -179,10 +169,6 @@ impl Filesystem for Gate {
             return reply.attr(if self.mount.is_exclusive() { &full } else { &ttl }, &told);
         }
         let asked = self.ask_attr(async |session| session.getattr(inode).await);
-        if asked.is_err() {
-            // The kernel looks the name up once more, and must not get the same answer.
-            self.listed_files.used(inode);
-        }
         if asked == Err(Errno::ESTALE)
             && let Some(removed) = self.open_dirs.removed(inode).or_else(|| self.special.removed(inode))
         {
@@ -228,7 +214,6 @@ impl Filesystem for Gate {
         let (gate, inode) = (self.clone(), self.inode(inode));
         let change = move || {
             let changed = gate.ask(async |session| session.setattr(inode, changes).await);
-            gate.listed_files.used(inode);
             if !changed.as_ref().is_ok_and(|attr| attr.kind != FileKind::Directory) {
                 gate.dir_attrs.changed(inode);
             }
@@ -286,7 +271,9 @@ impl Filesystem for Gate {
 
     fn unlink(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let parent = self.inode(parent);
-        Gate::reply_done(name(entry).and_then(|name| self.ask_to_unlink(parent, name)), reply);
+        let gone = name(entry)
+            .and_then(|name| self.ask_in(parent, async |session| session.unlink(parent, name).await));
+        Gate::reply_done(gone.map(|_| ()), reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
@@ -299,7 +286,6 @@ impl Filesystem for Gate {
             Ok(gone) => {
                 self.dir_names.forget(parent, entry.as_bytes());
                 self.dir_attrs.changed(gone.inode);
-                self.listed_files.changed(gone.inode);
             }
             // The name may be gone in spite of the error.
             Err(_) => self.dir_attrs.some_changed(),
@@ -341,7 +327,6 @@ impl Filesystem for Gate {
             self.dir_names.moved((from, name), (to, new_name), how == RenameHow::Exchange);
             Ok(moved)
         });
-        [from, to].into_iter().for_each(|directory| self.listed_files.changed(directory));
         match &moved {
             Ok(Renamed { from, to, directories: false }) => {
                 [from, to].into_iter().for_each(|attr| self.dir_attrs.changed_to(question, attr));
@@ -363,7 +348,6 @@ impl Filesystem for Gate {
         let (inode, parent) = (self.inode(inode), self.inode(new_parent));
         let made = name(new_entry)
             .and_then(|name| self.ask_in(parent, async |session| session.link(inode, parent, name).await));
-        self.listed_files.used(inode);
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
@@ -380,7 +364,6 @@ impl Filesystem for Gate {
         let noatime = flags.0 & libc::O_NOATIME != 0;
         self.spare.run(move || {
             let opened = gate.ask(async |session| session.open(inode, write || truncate, truncate).await);
-            gate.listed_files.used(inode);
             // Another mount has replaced the file. This error makes the kernel look up the name again.
             let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
             if let Ok(opened) = &opened {
@@ -515,11 +498,8 @@ impl Filesystem for Gate {
             return reply.ok();
         }
         let write = writes(flags.0) || flags.0 & libc::O_TRUNC != 0;
-        let inode = self.inode(inode);
-        self.kernel_cache.release(inode, write);
-        let released = self.ask(async |session| session.release(handle.0).await);
-        self.listed_files.used(inode);
-        Gate::reply_done(released, reply);
+        self.kernel_cache.release(self.inode(inode), write);
+        Gate::reply_done(self.ask(async |session| session.release(handle.0).await), reply);
     }
 
     fn fsync(

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use client::{ClientError, Mount, Session};
 use fuser::{
@@ -19,7 +19,6 @@ use super::dir_names::DirNames;
 use super::dot_shoal::DotShoal;
 use super::invalidate::Invalidator;
 use super::kernel_cache::{AttrReply, KernelCache};
-use super::listed_files::ListedFiles;
 use super::local;
 use super::open_dirs::OpenDirs;
 use super::spare::Spare;
@@ -40,7 +39,6 @@ pub(super) struct Gate {
     pub(super) spare: Spare,
     pub(super) dir_attrs: Arc<DirAttrCache>,
     pub(super) dir_names: Arc<DirNames>,
-    pub(super) listed_files: Arc<ListedFiles>,
     pub(super) open_dirs: Arc<OpenDirs>,
     pub(super) special: Arc<SpecialFiles>,
     pub(super) dot_shoal: Arc<DotShoal>,
@@ -79,31 +77,6 @@ impl Gate {
         directory: InodeId,
         request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
     ) -> Result<T, Errno> {
-        let answer = self.ask_to_change(directory, request);
-        self.listed_files.changed(directory);
-        answer
-    }
-
-    /// Carries out the removal of a file's name on this thread.
-    pub(super) fn ask_to_unlink(&self, directory: InodeId, name: &[u8]) -> Result<(), Errno> {
-        let asked = self.listed_files.removing(directory, name);
-        match self.ask_to_change(directory, async |session| session.unlink(directory, name).await) {
-            Ok(gone) => {
-                self.listed_files.removed(asked, &gone.parent);
-                Ok(())
-            }
-            Err(errno) => {
-                self.listed_files.changed(directory);
-                Err(errno)
-            }
-        }
-    }
-
-    fn ask_to_change<T: ChangedNames>(
-        &self,
-        directory: InodeId,
-        request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
-    ) -> Result<T, Errno> {
         let question = self.dir_attrs.question(Instant::now());
         let answer = self.ask(request);
         match answer.as_ref().ok().and_then(T::directory) {
@@ -124,7 +97,7 @@ impl Gate {
     }
 
     /// Attributes in the kernel's format, and how long it may cache them.
-    pub(super) fn told(&self, attr: &Attr) -> (fuser::FileAttr, Duration) {
+    pub(super) fn told(&self, attr: &Attr) -> (fuser::FileAttr, std::time::Duration) {
         let ttl = self.kernel_cache.tell(attr, local::lease_left(&self.mount));
         self.special.tell(attr);
         let number = self.kernel_number(attr.inode);
@@ -178,15 +151,6 @@ impl Gate {
         }
     }
 
-    /// Answers a lookup with a file that was listed. The kernel may believe the name for `left`; the attributes may be
-    /// older, and it must not believe them.
-    pub(super) fn reply_listed(&self, attr: &Attr, left: Duration, reply: ReplyEntry) {
-        self.mount.count_listed_lookup();
-        self.kernel_cache.acts(attr.inode, NOBODY);
-        let (attr, _) = self.told(attr);
-        reply.entry_with_ttls(&Duration::ZERO, &left, &attr, GENERATION);
-    }
-
     pub(super) fn reply_attr(&self, answer: Result<Attr, Errno>, reply: ReplyAttr) {
         match answer {
             Ok(attr) => {
@@ -230,7 +194,7 @@ impl Gate {
             Ok(attr) => {
                 self.kernel_cache.acts(attr.inode, NOBODY);
                 let (told, ttl) = self.told(&attr);
-                let ttl = if self.mount.is_exclusive() { ttl } else { Duration::ZERO };
+                let ttl = if self.mount.is_exclusive() { ttl } else { std::time::Duration::ZERO };
                 reply.attr(&ttl, &told);
             }
             Err(errno) => reply.error(errno),

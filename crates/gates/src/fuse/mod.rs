@@ -33,7 +33,6 @@ mod filesystem;
 mod gate;
 mod invalidate;
 mod kernel_cache;
-mod listed_files;
 mod local;
 mod mount;
 mod mount_flags;

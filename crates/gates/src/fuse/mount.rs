@@ -117,7 +117,6 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
         spare: Spare::new(options.threads),
         dir_attrs: Arc::default(),
         dir_names: Arc::default(),
-        listed_files: Arc::default(),
         open_dirs: Arc::default(),
         special: Arc::default(),
         dot_shoal: Arc::default(),

@@ -27,7 +27,6 @@ pub(super) fn text(mount: &Mount) -> String {
         ("pieces_sent", counters.pieces_sent),
         ("spans_sent", counters.spans_sent),
         ("syncs_noted", counters.syncs_noted),
-        ("lookups_listed", counters.lookups_listed),
         ("unstable_bytes", counters.unstable_bytes),
         ("cache_bytes", counters.cache_bytes),
     ];

@@ -98,7 +98,7 @@ impl Shared {
     pub(super) fn volume_create(&self, request: &VolumeCreate) -> Result<VolumeReply, Refusal> {
         let volume = self.state.borrow_mut().volume_create(request, self.world.wall());
         self.news.notify();
-        self.notify_tasks(u64::MAX);
+        self.notify_tasks();
         Ok(VolumeReply { volume: volume? })
     }
 
@@ -134,7 +134,7 @@ impl Shared {
         let deleted = self.state.borrow_mut().volume_delete(&request.name);
         self.news.notify();
         self.purges.notify();
-        self.notify_tasks(u64::MAX);
+        self.notify_tasks();
         deleted.map(|()| Done {})
     }
 

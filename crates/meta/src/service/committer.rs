@@ -89,16 +89,16 @@ impl Shared {
 
     /// Makes a change, and returns when it is durable.
     pub(super) async fn submit<R: Codec>(&self, change: Change) -> Result<R, Refusal> {
-        let purges = self.state.borrow().volatile.purges;
         let seen = self.state.borrow_mut().run_one(change);
-        self.notify_tasks(purges);
+        self.notify_tasks();
         from_bytes(&self.when_durable(seen).await?).map_err(|_| Refusal::MetaFailed)
     }
 
     /// Notifies the tasks for which a change may have made work.
-    pub(super) fn notify_tasks(&self, purges_before: u64) {
+    pub(super) fn notify_tasks(&self) {
         let state = self.state.borrow();
-        if state.volatile.purges > purges_before {
+        let added = state.volatile.purges_added;
+        if self.purges_notified.replace(added) != added {
             self.purges.notify();
         }
         if state.has_failed() {

@@ -32,7 +32,6 @@ pub(super) async fn run(shared: Rc<Shared>) {
 impl Shared {
     fn expire(&self) {
         let now = self.world.now();
-        let purges = self.state.borrow().volatile.purges;
         let mut state = self.state.borrow_mut();
         let writes = state.cluster.expire(now);
         if !writes.is_empty() {
@@ -46,6 +45,6 @@ impl Shared {
             self.departed.notify();
         }
         drop(state);
-        self.notify_tasks(purges);
+        self.notify_tasks();
     }
 }

@@ -43,14 +43,13 @@ impl Shared {
         self.all_durable().await?;
         self.may_answer().await?;
         self.tell_fences(&fences, false).await;
-        let purges = self.state.borrow().volatile.purges;
         for client in &lost {
             tracing::info!(%client, "every brick that is Up has fenced the lost client");
             self.tear_down_client(*client).await;
         }
         self.settled.notify();
         self.unsettled.notify();
-        self.notify_tasks(purges);
+        self.notify_tasks();
         // Bricks keep what they know of clients whose notes are not stored, durably.
         let unsettled = self.state.borrow().unsettled_clients().into_values().flatten();
         let mounted: BTreeSet<ClientId> = fences.mounted.iter().copied().chain(unsettled).collect();

@@ -12,7 +12,6 @@ use crate::clients::some_of;
 
 impl Shared {
     pub(super) async fn client_join(&self, mut request: ClientJoin) -> Result<ClientJoined, Refusal> {
-        let purges = self.state.borrow().volatile.purges;
         while self.state.borrow_mut().reclaim_opens(&mut request, self.world.now())? {
             self.world.yield_now().await;
         }
@@ -24,7 +23,7 @@ impl Shared {
             self.state.borrow_mut().drop_orphans(&some);
             self.world.yield_now().await;
         }
-        self.notify_tasks(purges);
+        self.notify_tasks();
         joined
     }
 
@@ -90,11 +89,10 @@ impl Shared {
     }
 
     pub(super) async fn client_leave(&self, request: &ClientLeave) -> Result<Done, Refusal> {
-        let purges = self.state.borrow().volatile.purges;
         self.tear_down_client(request.client).await;
         self.settled.notify();
         self.departed.notify();
-        self.notify_tasks(purges);
+        self.notify_tasks();
         Ok(Done {})
     }
 }

@@ -44,7 +44,6 @@ impl Shared {
                 tracing::debug!(%volume, ?clients, "what lost clients have noted is not known yet");
                 return;
             };
-            let purges = self.state.borrow().volatile.purges;
             for client in clients {
                 let of_client: Vec<SizeNote> =
                     notes.extract_if(.., |(of, _), _| of == client).map(|(_, note)| note).collect();
@@ -54,7 +53,7 @@ impl Shared {
                 self.world.yield_now().await;
             }
             self.settled.notify();
-            self.notify_tasks(purges);
+            self.notify_tasks();
             // Bricks may forget them now.
             self.departed.notify();
         }

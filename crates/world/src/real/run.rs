@@ -15,9 +15,6 @@ use crate::turns;
 
 /// How often a future that wakes itself is polled before the ring is checked anyway.
 const POLLS_PER_LOOK: u32 = 16;
-/// How often woken tasks are run before the ring is checked anyway. A task that wakes another one, as each step of a request does,
-/// needs no look at the ring in between.
-const RUNS_PER_LOOK: u32 = 4;
 
 /// Wakes the future given to `block_on`. compio's own loop would poll that future in every round, and enter the
 /// kernel once more for every wake. For wakes from the same thread this flag avoids both.
@@ -84,7 +81,7 @@ pub(super) fn block_on<F: Future>(runtime: &Runtime, name: &'static str, future:
                     return output;
                 }
             }
-            if (0..RUNS_PER_LOOK).all(|_| runtime.run()) {
+            if runtime.run() {
                 runtime.poll_with(Some(Duration::ZERO));
             } else if flag.woken.load(Ordering::Acquire) && again < POLLS_PER_LOOK {
                 again += 1;
