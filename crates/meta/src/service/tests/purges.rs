@@ -100,34 +100,3 @@ fn a_program_that_removes_one_file_after_the_other_does_not_make_a_purge_of_each
         );
     });
 }
-
-/// Objects that are added while others are purged, by a task that is not done when these are.
-#[test]
-fn what_a_leaving_client_had_open_is_purged_whatever_is_purged_meanwhile() {
-    for pause in 0..20 {
-        let house = House::new(pause);
-        house.run(async {
-            furnish(&house).await;
-            let client = house.mounted("a").await;
-            let mut other = house.client("b");
-            other.join(vec![]).await.expect("there is the volume");
-            // More than one record of the teardown closes.
-            for n in 0..300 {
-                let file = other.create(&format!("open{n}"), true).await.expect("free").attr;
-                other.grow(&file, 4096, true).await.expect("there");
-                client.unlink(&format!("open{n}")).await.expect("there");
-            }
-            for n in 0..200 {
-                let file = client.create(&format!("f{n}"), false).await.expect("free").attr;
-                client.grow(&file, 4096, true).await.expect("there");
-            }
-            for n in 0..200 {
-                client.unlink(&format!("f{n}")).await.expect("there");
-            }
-            client.world.sleep(pause * 1000).await;
-            other.ask(&ClientLeave { client: other.client }).await.expect("always");
-            client.world.sleep(LEASE_US / 2).await;
-            assert_eq!(client.status().await.purges, 0, "pause {pause}");
-        });
-    }
-}
