@@ -285,6 +285,14 @@ def measure(system: System) -> dict[str, float]:
 
 
 def measure_all(shoal: Path, names: list[str]) -> int:
+    try:
+        return measure_turns(shoal, names)
+    except Failed as error:
+        say(f"error: {error}")
+        return 1
+
+
+def measure_turns(shoal: Path, names: list[str]) -> int:
     found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for turn in range(TURNS):
         for name in names:
