@@ -128,8 +128,6 @@ pub(crate) struct Shared {
     settled: Notify,
     /// Notified when there is an object to purge, or a brick that must purge one is back.
     purges: Notify,
-    /// How many objects to purge had been added when `purges` was last notified.
-    purges_notified: Cell<u64>,
     /// Notified when a client is lost or has left.
     departed: Notify,
     /// Notified when a client is gone that may have noted sizes with the bricks.
@@ -257,7 +255,6 @@ impl Service {
             news: Notify::new(),
             settled: Notify::new(),
             purges: Notify::new(),
-            purges_notified: Cell::default(),
             departed: Notify::new(),
             unsettled: Notify::new(),
             failed: Notify::new(),

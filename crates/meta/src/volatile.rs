@@ -83,8 +83,8 @@ pub(crate) struct VolatileState {
     pub(crate) in_grace: bool,
     /// Objects waiting to be purged.
     pub(crate) purges: u64,
-    /// How many have been added since the start.
-    pub(crate) purges_added: u64,
+    /// Some were added, and the purger has not been told.
+    pub(crate) has_new_purges: bool,
 }
 
 impl VolatileState {
@@ -140,7 +140,7 @@ impl VolatileState {
             }
             Effect::PurgeAdded => {
                 self.purges += 1;
-                self.purges_added += 1;
+                self.has_new_purges = true;
             }
             Effect::PurgesDone(count) => self.purges = self.purges.saturating_sub(count),
             Effect::AllChanged(volume, count) => drop(self.all_changed.insert(volume, count)),

@@ -96,9 +96,8 @@ impl Shared {
 
     /// Notifies the tasks for which a change may have made work.
     pub(super) fn notify_tasks(&self) {
-        let state = self.state.borrow();
-        let added = state.volatile.purges_added;
-        if self.purges_notified.replace(added) != added {
+        let mut state = self.state.borrow_mut();
+        if std::mem::take(&mut state.volatile.has_new_purges) {
             self.purges.notify();
         }
         if state.has_failed() {
