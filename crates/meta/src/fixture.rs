@@ -293,6 +293,16 @@ impl Fixture {
         self.state.read(|txn| ops::readdir(txn, &request))
     }
 
+    pub(crate) fn readdir_from(
+        &self,
+        parent: InodeId,
+        name: &str,
+        count: u32,
+    ) -> Result<DirEntries, Refusal> {
+        let request = ReadDirFrom { volume: self.volume, parent, name: name.into(), count };
+        self.state.read(|txn| ops::readdir_from(txn, &request))
+    }
+
     pub(crate) fn names(&self, inode: InodeId) -> Vec<String> {
         let entries = self.readdir(inode, 0, 1000).expect("a directory").entries;
         entries.into_iter().map(|entry| String::from_utf8(entry.name).expect("text")).collect()

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -226,6 +226,84 @@ fn a_stopped_mount_shows_nothing_old() {
     assert!(seen.as_ref().map_or(true, |seen| *seen == [2; 4096]), "{:?}", seen.map(|seen| seen[0]));
     let again = within(Duration::from_secs(60), "an open anew", || fs::read(a.join("file")));
     assert!(again.expect("a new handle") == vec![2; 4096]);
+}
+
+/// Lookups that a mount answered from names that it had read ahead.
+fn lookups_ahead(mount: &Path) -> u64 {
+    let status = fs::read_to_string(mount.join(".shoal/status")).expect("a status");
+    let count = status.lines().find_map(|line| line.strip_prefix("lookups_ahead "));
+    count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count in {status}"))
+}
+
+/// A mount that removes the files of a directory asks for few of their names. What was done on the same machine it sees at once,
+/// and what another one did after a second.
+#[test]
+fn a_mount_that_removes_files_sees_what_else_is_done_in_the_directory() {
+    let fixture = Fixture::new("removals");
+    fixture.up(3, "2+1", "512M");
+    let (a, b) = (fixture.mount("a"), fixture.mount("b"));
+    let of = |mount: &Path, name: u32| mount.join("dir").join(format!("f{name}"));
+    fs::create_dir(a.join("dir")).expect("a directory");
+    (0..1000).for_each(|name| fs::write(of(&a, name), format!("first {name}")).expect("a file"));
+    let remove = |names: std::ops::Range<u32>| {
+        names.for_each(|name| fs::remove_file(of(&a, name)).expect("it is there"));
+    };
+    // The kernel knows no name any more, nor is what was read ahead believed.
+    let forget = || std::thread::sleep(Duration::from_millis(1500));
+    let append = |name, more: &str| {
+        let mut file = OpenOptions::new().append(true).open(of(&a, name)).expect("it is there");
+        file.write_all(more.as_bytes()).expect("a write");
+    };
+
+    forget();
+    remove(0..200);
+    let answered = lookups_ahead(&a);
+    assert!(answered > 100, "{answered} of 200 lookups");
+
+    // What this mount does to names and files that it has read ahead, by the thread that removes and by others.
+    remove(200..204);
+    append(205, ", longer");
+    fs::hard_link(of(&a, 206), a.join("linked")).expect("another name");
+    fs::set_permissions(of(&a, 207), fs::Permissions::from_mode(0o600)).expect("it is there");
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            append(208, ", longer");
+            fs::rename(of(&a, 210), of(&a, 209)).expect("in its place");
+            fs::remove_file(of(&a, 211)).expect("it is there");
+        });
+    });
+    remove(204..205);
+    let length = |name| fs::metadata(of(&a, name)).expect("it is there").len();
+    assert_eq!(
+        (length(205), length(208)),
+        ("first 205, longer".len() as u64, "first 208, longer".len() as u64)
+    );
+    assert_eq!(fs::metadata(of(&a, 206)).expect("it is there").nlink(), 2);
+    assert_eq!(fs::metadata(of(&a, 207)).expect("it is there").mode() & 0o777, 0o600);
+    assert_eq!(fs::read_to_string(of(&a, 209)).expect("there"), "first 210");
+    assert!(!of(&a, 210).exists() && !of(&a, 211).exists());
+
+    // What the other mount does. Where the name is another file's by now, opening it finds that one.
+    remove(212..220);
+    for name in [300, 301] {
+        fs::write(b.join("other"), format!("second {name}")).expect("a file");
+        fs::rename(b.join("other"), of(&b, name)).expect("in its place");
+    }
+    fs::remove_file(of(&b, 302)).expect("it is there");
+    remove(220..221);
+    assert_eq!(fs::read_to_string(of(&a, 300)).expect("there"), "second 300");
+    forget();
+    assert_eq!(fs::read_to_string(of(&a, 301)).expect("there"), "second 301");
+    assert!(!of(&a, 302).exists());
+
+    // All that is left goes, and nothing else.
+    let left = fs::read_dir(a.join("dir")).expect("a directory").count();
+    assert_eq!(left, 1000 - 200 - 4 - 1 - 2 - 8 - 1 - 1);
+    let removed = Command::new("rm").arg("-r").arg(a.join("dir")).status().expect("rm runs");
+    assert!(removed.success());
+    assert!(!b.join("dir").exists());
+    assert_eq!(fs::read_to_string(b.join("linked")).expect("it has this name too"), "first 206");
+    fixture.check_logs(&[]);
 }
 
 /// A name that both mounts make and replace at once is never a reason to fail.

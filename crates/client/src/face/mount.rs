@@ -33,7 +33,7 @@ use crate::routes::lease_state::LeaseState;
 use crate::routes::route::MapView;
 use crate::state::atime::{AtimeFilter, PendingAtimes};
 use crate::state::coders::Coders;
-use crate::state::counters::Counters;
+use crate::state::counters::{Counter, Counters};
 use crate::state::layer_counts::{LayerCounters, LayerCounts};
 use crate::state::open_files::{Handle, OpenFiles};
 use crate::state::options::MountOptions;
@@ -311,6 +311,11 @@ impl Mount {
     /// one file, even if it is not open any more.
     pub fn slow_requests(&self, inode: Option<InodeId>, now: u64) -> Vec<Arc<SlowRequest>> {
         self.routes.slow.slowest(inode, now)
+    }
+
+    /// A lookup was answered from names read ahead.
+    pub fn count_lookup_ahead(&self) {
+        self.routes.counts.count(Counter::LookupsAhead, 1);
     }
 
     /// Whether a file is open here.

@@ -4,7 +4,8 @@ use types::InodeId;
 use types::messages::cluster::Mode;
 use types::messages::names::{
     Attr, AttrReply, Create, DirEntries, FileKind, GetAttr, Link, LinkTarget, Linked, Lookup, Mkdir, Owner,
-    ReadDir, ReadLink, Rename, RenameHow, Renamed, Rmdir, Space, StatFs, Symlink, Unlink, Unlinked,
+    ReadDir, ReadDirFrom, ReadLink, Rename, RenameHow, Renamed, Rmdir, Space, StatFs, Symlink, Unlink,
+    Unlinked,
 };
 
 use crate::error::ClientError;
@@ -185,8 +186,22 @@ impl Session {
 
     /// Up to `count` entries of a directory after `cookie` (0 from the start), without `.` and `..`.
     pub async fn readdir(&self, inode: InodeId, cookie: u64, count: u32) -> Result<DirEntries, ClientError> {
-        let mut listed =
-            self.link.ask(&ReadDir { volume: self.link.routes.volume, inode, cookie, count }).await?;
+        let request = ReadDir { volume: self.link.routes.volume, inode, cookie, count };
+        self.listed(self.link.ask(&request).await?)
+    }
+
+    /// Up to `count` entries of a directory from a name on, in the order of listing. The first is that of the name.
+    pub async fn readdir_from(
+        &self,
+        parent: InodeId,
+        name: &[u8],
+        count: u32,
+    ) -> Result<DirEntries, ClientError> {
+        let (volume, name) = (self.link.routes.volume, name.to_vec());
+        self.listed(self.link.ask(&ReadDirFrom { volume, parent, name, count }).await?)
+    }
+
+    fn listed(&self, mut listed: DirEntries) -> Result<DirEntries, ClientError> {
         for entry in &mut listed.entries {
             entry.attr = self.view(entry.attr.clone());
         }

@@ -37,6 +37,8 @@ pub struct Counters {
     pub spans_sent: u64,
     /// Calls of `fsync` that did not wait for the metadata service, because bricks keep the size.
     pub syncs_noted: u64,
+    /// Lookups that were answered from names read ahead of a program that removes them.
+    pub lookups_ahead: u64,
     /// Bytes of buffers with unstable bytes, now.
     pub unstable_bytes: u64,
     /// Bytes of the read cache, now.
@@ -61,11 +63,12 @@ pub(crate) enum Counter {
     Pieces,
     Spans,
     NotedSyncs,
+    LookupsAhead,
 }
 
 /// The counters, shared by all threads.
 #[derive(Default)]
-pub(crate) struct Counts([AtomicU64; 16]);
+pub(crate) struct Counts([AtomicU64; 17]);
 
 impl Counts {
     pub(crate) fn count(&self, counter: Counter, by: u64) {
@@ -92,6 +95,7 @@ impl Counts {
             pieces_sent: of(Counter::Pieces),
             spans_sent: of(Counter::Spans),
             syncs_noted: of(Counter::NotedSyncs),
+            lookups_ahead: of(Counter::LookupsAhead),
             unstable_bytes,
             cache_bytes: 0,
         }

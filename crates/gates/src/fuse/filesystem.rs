@@ -141,7 +141,7 @@ impl Filesystem for Gate {
         super::mount::agree(config, self.mount.is_exclusive())
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEntry) {
         if let Some(inode) = dot_shoal::lookup(self.inode(parent) == self.mount.root(), parent, entry) {
             return reply.entry(&dot_shoal::TTL, &dot_shoal::attr(inode), GENERATION);
         }
@@ -149,10 +149,9 @@ impl Filesystem for Gate {
         if let b"." | b".." = entry.as_bytes() {
             return self.reply_entry(self.lookup_handle(parent, entry.as_bytes() == b".."), reply);
         }
-        let found =
-            name(entry).and_then(|name| self.ask_attr(async |session| session.lookup(parent, name).await));
-        self.told_name(parent, entry.as_bytes(), found.as_ref().ok());
-        self.reply_entry(found, reply);
+        let found = name(entry).and_then(|name| self.lookup_ahead(request.pid(), parent, name));
+        self.told_name(parent, entry.as_bytes(), found.as_ref().map(|found| &found.attr).ok());
+        self.reply_found(found, reply);
     }
 
     fn forget(&self, _request: &Request, inode: INodeNo, _lookups: u64) {
@@ -169,6 +168,7 @@ impl Filesystem for Gate {
             return reply.attr(if self.mount.is_exclusive() { &full } else { &ttl }, &told);
         }
         let asked = self.ask_attr(async |session| session.getattr(inode).await);
+        self.names_ahead.file_told(inode);
         if asked == Err(Errno::ESTALE)
             && let Some(removed) = self.open_dirs.removed(inode).or_else(|| self.special.removed(inode))
         {
@@ -214,6 +214,7 @@ impl Filesystem for Gate {
         let (gate, inode) = (self.clone(), self.inode(inode));
         let change = move || {
             let changed = gate.ask(async |session| session.setattr(inode, changes).await);
+            gate.names_ahead.file_told(inode);
             if !changed.as_ref().is_ok_and(|attr| attr.kind != FileKind::Directory) {
                 gate.dir_attrs.changed(inode);
             }
@@ -247,6 +248,7 @@ impl Filesystem for Gate {
             let kind = kind_of_mode(mode).ok_or(Errno::EINVAL)?;
             self.ask_in(parent, async |session| session.make_node(parent, name, kind, owner, rdev).await)
         });
+        self.names_ahead.name_told(parent, entry.as_bytes());
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
@@ -269,10 +271,14 @@ impl Filesystem for Gate {
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
-    fn unlink(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let parent = self.inode(parent);
         let gone = name(entry)
             .and_then(|name| self.ask_in(parent, async |session| session.unlink(parent, name).await));
+        self.names_ahead.name_told(parent, entry.as_bytes());
+        if gone.is_ok() {
+            self.names_ahead.removed(request.pid(), parent, Instant::now());
+        }
         Gate::reply_done(gone.map(|_| ()), reply);
     }
 
@@ -282,6 +288,7 @@ impl Filesystem for Gate {
             let meant = self.dir_names.meant(parent, name);
             self.ask_in(parent, async |session| session.rmdir(parent, name, meant).await)
         });
+        self.names_ahead.name_told(parent, entry.as_bytes());
         match &gone {
             Ok(gone) => {
                 self.dir_names.forget(parent, entry.as_bytes());
@@ -303,6 +310,7 @@ impl Filesystem for Gate {
             }
             self.ask_in(parent, async |session| session.symlink(parent, name, target, owner).await)
         });
+        self.names_ahead.name_told(parent, entry.as_bytes());
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
@@ -327,6 +335,8 @@ impl Filesystem for Gate {
             self.dir_names.moved((from, name), (to, new_name), how == RenameHow::Exchange);
             Ok(moved)
         });
+        self.names_ahead.name_told(from, entry.as_bytes());
+        self.names_ahead.name_told(to, new_entry.as_bytes());
         match &moved {
             Ok(Renamed { from, to, directories: false }) => {
                 [from, to].into_iter().for_each(|attr| self.dir_attrs.changed_to(question, attr));
@@ -348,6 +358,8 @@ impl Filesystem for Gate {
         let (inode, parent) = (self.inode(inode), self.inode(new_parent));
         let made = name(new_entry)
             .and_then(|name| self.ask_in(parent, async |session| session.link(inode, parent, name).await));
+        self.names_ahead.name_told(parent, new_entry.as_bytes());
+        self.names_ahead.file_told(inode);
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
@@ -364,6 +376,7 @@ impl Filesystem for Gate {
         let noatime = flags.0 & libc::O_NOATIME != 0;
         self.spare.run(move || {
             let opened = gate.ask(async |session| session.open(inode, write || truncate, truncate).await);
+            gate.names_ahead.file_told(inode);
             // Another mount has replaced the file. This error makes the kernel look up the name again.
             let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
             if let Ok(opened) = &opened {
@@ -394,6 +407,7 @@ impl Filesystem for Gate {
         let owner = owner(request, mode);
         let made = name(entry)
             .and_then(|name| self.ask_in(parent, async |session| session.create(parent, name, owner).await));
+        self.names_ahead.name_told(parent, entry.as_bytes());
         match made {
             Ok(opened) => {
                 if flags & libc::O_DIRECT == 0 {
@@ -472,7 +486,7 @@ impl Filesystem for Gate {
     fn flush(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
@@ -480,7 +494,9 @@ impl Filesystem for Gate {
         if dot_shoal::is_our_handle(handle) {
             return reply.ok();
         }
-        Gate::reply_done(self.ask(async |session| session.flush(handle.0).await), reply);
+        let done = self.ask(async |session| session.flush(handle.0).await);
+        self.names_ahead.file_told(self.inode(inode));
+        Gate::reply_done(done, reply);
     }
 
     fn release(
@@ -499,13 +515,15 @@ impl Filesystem for Gate {
         }
         let write = writes(flags.0) || flags.0 & libc::O_TRUNC != 0;
         self.kernel_cache.release(self.inode(inode), write);
-        Gate::reply_done(self.ask(async |session| session.release(handle.0).await), reply);
+        let done = self.ask(async |session| session.release(handle.0).await);
+        self.names_ahead.file_told(self.inode(inode));
+        Gate::reply_done(done, reply);
     }
 
     fn fsync(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         _datasync: bool,
         reply: ReplyEmpty,
@@ -513,7 +531,9 @@ impl Filesystem for Gate {
         if dot_shoal::is_our_handle(handle) {
             return reply.ok();
         }
-        Gate::reply_done(self.ask(async |session| session.fsync(handle.0).await), reply);
+        let done = self.ask(async |session| session.fsync(handle.0).await);
+        self.names_ahead.file_told(self.inode(inode));
+        Gate::reply_done(done, reply);
     }
 
     fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use client::{ClientError, Mount, Session};
 use fuser::{
@@ -20,6 +20,7 @@ use super::dot_shoal::DotShoal;
 use super::invalidate::Invalidator;
 use super::kernel_cache::{AttrReply, KernelCache};
 use super::local;
+use super::names_ahead::{NamesAhead, Next};
 use super::open_dirs::OpenDirs;
 use super::spare::Spare;
 use super::special::SpecialFiles;
@@ -31,6 +32,13 @@ const NOBODY: u32 = 0;
 /// The kernel's inode number of the root.
 const KERNEL_ROOT: u64 = 1;
 
+/// What a lookup has found.
+pub(super) struct Found {
+    pub(super) attr: Attr,
+    /// If it was read ahead: how long the kernel may believe it.
+    left: Option<Duration>,
+}
+
 /// The state that all threads of a mount share. Clones share it.
 #[derive(Clone)]
 pub(super) struct Gate {
@@ -39,6 +47,7 @@ pub(super) struct Gate {
     pub(super) spare: Spare,
     pub(super) dir_attrs: Arc<DirAttrCache>,
     pub(super) dir_names: Arc<DirNames>,
+    pub(super) names_ahead: Arc<NamesAhead>,
     pub(super) open_dirs: Arc<OpenDirs>,
     pub(super) special: Arc<SpecialFiles>,
     pub(super) dot_shoal: Arc<DotShoal>,
@@ -97,7 +106,15 @@ impl Gate {
     }
 
     /// Attributes in the kernel's format, and how long it may cache them.
-    pub(super) fn told(&self, attr: &Attr) -> (fuser::FileAttr, std::time::Duration) {
+    pub(super) fn told(&self, attr: &Attr) -> (fuser::FileAttr, Duration) {
+        if attr.kind == FileKind::File {
+            self.names_ahead.file_told(attr.inode);
+        }
+        self.told_again(attr)
+    }
+
+    /// The same for attributes that were read ahead.
+    fn told_again(&self, attr: &Attr) -> (fuser::FileAttr, Duration) {
         let ttl = self.kernel_cache.tell(attr, local::lease_left(&self.mount));
         self.special.tell(attr);
         let number = self.kernel_number(attr.inode);
@@ -123,6 +140,7 @@ impl Gate {
         self.kernel_cache.acts(inode, thread);
         let written = self.ask(async |session| session.write(handle.0, offset, data).await);
         self.kernel_cache.acts(inode, thread);
+        self.names_ahead.file_told(inode);
         match written {
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
@@ -131,12 +149,54 @@ impl Gate {
 
     /// Notes what the kernel is told of a name.
     pub(super) fn told_name(&self, parent: InodeId, name: &[u8], attr: Option<&Attr>) {
+        self.names_ahead.name_told(parent, name);
         match attr.filter(|attr| attr.kind == FileKind::Directory) {
             Some(attr) => {
                 let (now, ttl) = (Instant::now(), self.kernel_cache.name_ttl());
                 self.dir_names.told(parent, name, attr.inode, now, ttl);
             }
             None => self.dir_names.forget(parent, name),
+        }
+    }
+
+    /// Looks up a name for a thread, which may be about to remove it and those that follow.
+    pub(super) fn lookup_ahead(&self, thread: u32, parent: InodeId, name: &[u8]) -> Result<Found, Errno> {
+        let alone = || {
+            let attr = self.ask_attr(async |session| session.lookup(parent, name).await)?;
+            Ok(Found { attr, left: None })
+        };
+        if self.mount.is_exclusive() {
+            return alone();
+        }
+        let now = Instant::now();
+        let count = match self.names_ahead.next(thread, parent, name, now) {
+            Next::Alone => return alone(),
+            Next::Known(attr, left) => {
+                self.mount.count_lookup_ahead();
+                return Ok(Found { attr: self.mount.with_access(*attr), left: Some(left) });
+            }
+            Next::Ask(count) => count,
+        };
+        let question = self.dir_attrs.question(now);
+        let listed = self.ask(async |session| session.readdir_from(parent, name, count).await);
+        let entries = listed.as_ref().map_or(&[][..], |listed| &listed.entries);
+        self.names_ahead.answered(thread, parent, entries, |inode| self.mount.is_open(inode));
+        entries.iter().for_each(|entry| self.dir_attrs.update(question, &entry.attr));
+        match listed?.entries.into_iter().next() {
+            Some(entry) if entry.name == name => Ok(Found { attr: entry.attr, left: None }),
+            _ => alone(),
+        }
+    }
+
+    /// Answers a lookup.
+    pub(super) fn reply_found(&self, found: Result<Found, Errno>, reply: ReplyEntry) {
+        match found {
+            Ok(Found { attr, left: Some(left) }) => {
+                self.kernel_cache.acts(attr.inode, NOBODY);
+                let (attr, ttl) = self.told_again(&attr);
+                reply.entry_with_ttls(&ttl.min(left), &left, &attr, GENERATION);
+            }
+            found => self.reply_entry(found.map(|found| found.attr), reply),
         }
     }
 
@@ -194,7 +254,7 @@ impl Gate {
             Ok(attr) => {
                 self.kernel_cache.acts(attr.inode, NOBODY);
                 let (told, ttl) = self.told(&attr);
-                let ttl = if self.mount.is_exclusive() { ttl } else { std::time::Duration::ZERO };
+                let ttl = if self.mount.is_exclusive() { ttl } else { Duration::ZERO };
                 reply.attr(&ttl, &told);
             }
             Err(errno) => reply.error(errno),

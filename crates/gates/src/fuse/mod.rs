@@ -16,6 +16,7 @@
 //! | `kernel_cache.rs`, `invalidate.rs` | what the kernel may keep in its caches |
 //! | `dir_attr_cache.rs` | recent attributes of directories |
 //! | `dir_names.rs` | which directory the kernel takes a name for |
+//! | `names_ahead.rs` | names read ahead of a program that removes files |
 //! | `open_dirs.rs` | open directories: ends of listings, attributes of removed directories |
 //! | `special.rs` | pipes, sockets and devices: attributes of removed ones |
 //! | `mount_flags.rs` | the mount flags, which `mount -o remount` may change |
@@ -36,6 +37,7 @@ mod kernel_cache;
 mod local;
 mod mount;
 mod mount_flags;
+mod names_ahead;
 mod open_dirs;
 mod spare;
 mod special;

@@ -117,6 +117,7 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
         spare: Spare::new(options.threads),
         dir_attrs: Arc::default(),
         dir_names: Arc::default(),
+        names_ahead: Arc::default(),
         open_dirs: Arc::default(),
         special: Arc::default(),
         dot_shoal: Arc::default(),

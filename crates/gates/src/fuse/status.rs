@@ -27,6 +27,7 @@ pub(super) fn text(mount: &Mount) -> String {
         ("pieces_sent", counters.pieces_sent),
         ("spans_sent", counters.spans_sent),
         ("syncs_noted", counters.syncs_noted),
+        ("lookups_ahead", counters.lookups_ahead),
         ("unstable_bytes", counters.unstable_bytes),
         ("cache_bytes", counters.cache_bytes),
     ];

@@ -35,7 +35,7 @@ pub(crate) use link::link;
 pub(crate) use lookup::lookup;
 pub(crate) use mkdir::mkdir;
 pub(crate) use open::{open_truncated, openable};
-pub(crate) use readdir::readdir;
+pub(crate) use readdir::{readdir, readdir_from};
 pub(crate) use readlink::readlink;
 pub(crate) use release::drop_orphans;
 pub(crate) use rename::rename;

@@ -1,22 +1,32 @@
 //! Lists a directory.
 
 use types::Refusal;
-use types::messages::names::{DirEntries, DirEntry, ReadDir};
+use types::messages::names::{DirEntries, DirEntry, ReadDir, ReadDirFrom};
 
 use crate::keys;
 use crate::kv::Txn;
 use crate::records::{Listed, from_value};
+use crate::tree::Directory;
 
 /// Most entries in one answer; with the longest names they take a third of the largest record.
 const ENTRIES_MAX: usize = 4096;
 
 pub(crate) fn readdir(txn: &Txn<'_>, request: &ReadDir) -> Result<DirEntries, Refusal> {
-    let volume = request.volume;
-    let directory = txn.directory((volume, request.inode))?;
-    let count = (request.count as usize).clamp(1, ENTRIES_MAX);
+    let directory = txn.directory((request.volume, request.inode))?;
+    entries(txn, &directory, request.cookie.saturating_add(1), request.count)
+}
 
-    let from = keys::listed(volume, request.inode, request.cookie.saturating_add(1));
-    let to = keys::after_all(&keys::all::listed_in(volume, request.inode));
+pub(crate) fn readdir_from(txn: &Txn<'_>, request: &ReadDirFrom) -> Result<DirEntries, Refusal> {
+    let (directory, entry, _) = txn.find((request.volume, request.parent), &request.name)?;
+    entries(txn, &directory, entry.cookie, request.count)
+}
+
+/// Up to `count` entries from the cookie `from` on.
+fn entries(txn: &Txn<'_>, directory: &Directory, from: u64, count: u32) -> Result<DirEntries, Refusal> {
+    let (volume, inode) = directory.place;
+    let count = (count as usize).clamp(1, ENTRIES_MAX);
+    let from = keys::listed(volume, inode, from);
+    let to = keys::after_all(&keys::all::listed_in(volume, inode));
     let mut pairs = txn.range(&from, &to, count + 1)?;
     let end = pairs.len() <= count;
     pairs.truncate(count);

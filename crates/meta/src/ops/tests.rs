@@ -222,6 +222,30 @@ fn listing_goes_on_where_it_was() {
 }
 
 #[test]
+fn listing_begins_at_a_name() {
+    on_all(|mut tree| {
+        for name in ["e", "d", "c", "b", "a"] {
+            tree.create(ROOT, name).expect("free");
+        }
+        let names = |listed: &DirEntries| -> Vec<_> {
+            listed.entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect()
+        };
+        let some = tree.readdir_from(ROOT, "d", 3).expect("root");
+        assert_eq!((names(&some), some.end), (vec!["d".into(), "c".into(), "b".into()], false));
+        assert_eq!(some.entries[0].attr, tree.lookup(ROOT, "d").expect("there"));
+        tree.unlink(ROOT, "c").expect("there");
+        let rest = tree.readdir_from(ROOT, "d", 0).expect("one at least");
+        assert_eq!((names(&rest), rest.end), (vec!["d".into()], false));
+        let rest = tree.readdir_from(ROOT, "b", 9).expect("root");
+        assert_eq!((names(&rest), rest.end), (vec!["b".into(), "a".into()], true));
+        assert_eq!(tree.readdir_from(ROOT, "c", 9), Err(Refusal::NotFound));
+        let file = rest.entries[0].attr.inode;
+        assert_eq!(tree.readdir_from(file, "b", 1), Err(Refusal::NotDirectory));
+        assert_eq!(tree.readdir_from(ROOT, "", 1), tree.lookup(ROOT, "").map(|_| rest));
+    });
+}
+
+#[test]
 fn attributes_that_were_set_are_shown() {
     on_all(|mut tree| {
         let a = tree.create(ROOT, "a").expect("free").inode;

@@ -93,6 +93,11 @@ async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
             shared.wait_for_sizes(request.volume).await;
             shared.read(&request, ops::readdir).await
         }
+        ReadDirFrom::KIND => {
+            let request: ReadDirFrom = call.parse()?;
+            shared.wait_for_sizes(request.volume).await;
+            shared.read(&request, ops::readdir_from).await
+        }
         StatFs::KIND => {
             let space = shared.statfs(&call.parse()?);
             reply(shared.when_durable(space).await)

@@ -336,6 +336,17 @@ records! {
         /// The directory's own parent (itself for the root).
         parent: InodeId,
     };
+    /// Lists a directory from a name on, in the order of cookies: the name's own entry first.
+    333 ReadDirFrom {
+        /// The volume.
+        volume: VolumeId,
+        /// The directory.
+        parent: InodeId,
+        /// The name. Refused with `NotFound` if there is no such name.
+        name: Vec<u8>,
+        /// Most entries in the answer.
+        count: u32,
+    } => DirEntries;
     /// Asks for a volume's space.
     315 StatFs {
         /// The volume.
