@@ -148,6 +148,8 @@ impl Shared {
                     return std::future::pending().await;
                 }
                 leading.propose(&record);
+                // The others' way is longer than that to the own disk, so they get it first.
+                self.world.yield_now().await;
                 let own = async {
                     let appended = journal.append(&record).await;
                     if appended.is_ok() {
