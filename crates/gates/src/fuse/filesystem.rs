@@ -265,8 +265,9 @@ impl Filesystem for Gate {
         let owner = owner(request, mode);
         let made = name(entry)
             .and_then(|name| self.ask_in(parent, async |session| session.mkdir(parent, name, owner).await));
-        if let Ok(made) = &made {
-            self.told_name(parent, entry.as_bytes(), Some(&made.attr));
+        match &made {
+            Ok(made) => self.told_name(parent, entry.as_bytes(), Some(&made.attr)),
+            Err(_) => self.names_ahead.name_told(parent, entry.as_bytes()),
         }
         self.reply_entry(made.map(|made| made.attr), reply);
     }
@@ -276,7 +277,7 @@ impl Filesystem for Gate {
         let gone = name(entry)
             .and_then(|name| self.ask_in(parent, async |session| session.unlink(parent, name).await));
         self.names_ahead.name_told(parent, entry.as_bytes());
-        if gone.is_ok() {
+        if gone.is_ok() && !self.mount.is_exclusive() {
             self.names_ahead.removed(request.pid(), parent, Instant::now());
         }
         Gate::reply_done(gone.map(|_| ()), reply);
@@ -379,6 +380,7 @@ impl Filesystem for Gate {
             gate.names_ahead.file_told(inode);
             // Another mount has replaced the file. This error makes the kernel look up the name again.
             let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
+            let opened = opened.and_then(|opened| gate.open_if_told(opened, write && !truncate));
             if let Ok(opened) = &opened {
                 if flags.0 & libc::O_DIRECT == 0 {
                     gate.mount.set_in_kernel(opened.handle);

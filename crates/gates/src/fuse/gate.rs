@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use client::{ClientError, Mount, Session};
+use client::{ClientError, Mount, Opened, Session};
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEntry, ReplyWrite, Request,
 };
@@ -110,11 +110,6 @@ impl Gate {
         if attr.kind == FileKind::File {
             self.names_ahead.file_told(attr.inode);
         }
-        self.told_again(attr)
-    }
-
-    /// The same for attributes that were read ahead.
-    fn told_again(&self, attr: &Attr) -> (fuser::FileAttr, Duration) {
         let ttl = self.kernel_cache.tell(attr, local::lease_left(&self.mount));
         self.special.tell(attr);
         let number = self.kernel_number(attr.inode);
@@ -179,12 +174,21 @@ impl Gate {
         };
         let question = self.dir_attrs.question(now);
         let listed = self.ask(async |session| session.readdir_from(parent, name, count).await);
-        let entries = listed.as_ref().map_or(&[][..], |listed| &listed.entries);
-        self.names_ahead.answered(thread, parent, entries, |inode| self.mount.is_open(inode));
-        entries.iter().for_each(|entry| self.dir_attrs.update(question, &entry.attr));
-        match listed?.entries.into_iter().next() {
-            Some(entry) if entry.name == name => Ok(Found { attr: entry.attr, left: None }),
-            _ => alone(),
+        let mut entries = listed.map(|listed| listed.entries);
+        let found = entries.as_mut().ok().filter(|entries| entries.first().is_some_and(|it| it.name == name));
+        let found = found.map(|entries| entries.remove(0).attr);
+        // A file that is opened after this is told when it is open.
+        let ahead = entries.as_ref().map_or(&[][..], |entries| entries);
+        let ahead = ahead.iter().filter(|entry| !self.mount.is_open(entry.attr.inode));
+        self.names_ahead.answered(thread, parent, ahead);
+        match (found, entries) {
+            (Some(attr), _) => {
+                self.dir_attrs.update(question, &attr);
+                Ok(Found { attr, left: None })
+            }
+            (None, Err(Errno::ENOENT)) => Err(Errno::ENOENT),
+            // What is wrong may be another file of these.
+            (None, _) => alone(),
         }
     }
 
@@ -193,8 +197,9 @@ impl Gate {
         match found {
             Ok(Found { attr, left: Some(left) }) => {
                 self.kernel_cache.acts(attr.inode, NOBODY);
-                let (attr, ttl) = self.told_again(&attr);
-                reply.entry_with_ttls(&ttl.min(left), &left, &attr, GENERATION);
+                let (told, ttl) = self.told(&attr);
+                self.kernel_cache.told_from_ahead(attr.inode);
+                reply.entry_with_ttls(&ttl.min(left), &left, &told, GENERATION);
             }
             found => self.reply_entry(found.map(|found| found.attr), reply),
         }
@@ -268,6 +273,16 @@ impl Gate {
         {
             invalidator.attributes(attr.inode);
         }
+    }
+
+    /// Closes a handle again that was opened to write, if the kernel knows the file from a lookup that was answered from names read ahead,
+    /// and it has changed since: whoever appends would write where it ended before. `ESTALE` makes the kernel look up the name again.
+    pub(super) fn open_if_told(&self, opened: Opened, write: bool) -> Result<Opened, Errno> {
+        if !write || !self.kernel_cache.is_outdated_from_ahead(&opened.attr) {
+            return Ok(opened);
+        }
+        self.ask(async |session| session.release(opened.handle).await)?;
+        Err(Errno::ESTALE)
     }
 
     /// The flags for a new handle: what the kernel does with its caches.

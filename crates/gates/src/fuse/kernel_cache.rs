@@ -73,6 +73,8 @@ struct Version {
 struct Memory {
     /// The version that the kernel was last told.
     told: Option<Version>,
+    /// That was in the answer to a lookup from names read ahead.
+    from_ahead: bool,
     /// The version of its cached pages.
     pages: Option<Version>,
     /// Number of handles.
@@ -188,7 +190,21 @@ impl KernelCache {
         let mut files = self.lock();
         let memory = files.entry(attr.inode);
         memory.told = Some(Version::of(attr));
+        memory.from_ahead = false;
         if memory.shared { Duration::ZERO } else { TTL.min(leased) }
+    }
+
+    /// Records that what was told last was read ahead.
+    pub(super) fn told_from_ahead(&self, inode: InodeId) {
+        if let Some(memory) = self.lock().get_mut(inode) {
+            memory.from_ahead = true;
+        }
+    }
+
+    /// Whether what was told last was read ahead, and the file has changed since.
+    pub(super) fn is_outdated_from_ahead(&self, attr: &Attr) -> bool {
+        let mut files = self.lock();
+        files.get_mut(attr.inode).is_some_and(|it| it.from_ahead && it.told != Some(Version::of(attr)))
     }
 
     /// How to answer a thread's request for attributes; `leased` is the remaining lease.
@@ -240,7 +256,7 @@ impl KernelCache {
         };
         memory.caching |= !direct;
         memory.shared = direct;
-        memory.told = Some(version);
+        (memory.told, memory.from_ahead) = (Some(version), false);
         // A writer changes the pages, so their version is unknown until the next open.
         memory.pages = (!direct && !write).then_some(version);
         policy
@@ -301,6 +317,18 @@ mod tests {
             truncate_seq: 0,
             changes: 0,
         }
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_outdated_after_a_change() {
+        let kernel_cache = KernelCache::default();
+        kernel_cache.tell(&attr(10, 1), LEASE);
+        assert!(!kernel_cache.is_outdated_from_ahead(&attr(20, 2)), "it was not read ahead");
+        kernel_cache.told_from_ahead(InodeId(5));
+        assert!(!kernel_cache.is_outdated_from_ahead(&attr(10, 1)), "it is as it was");
+        assert!(kernel_cache.is_outdated_from_ahead(&attr(20, 2)));
+        kernel_cache.tell(&attr(10, 1), LEASE);
+        assert!(!kernel_cache.is_outdated_from_ahead(&attr(20, 2)), "the service was asked again");
     }
 
     #[test]

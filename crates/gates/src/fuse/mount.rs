@@ -125,10 +125,11 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
     };
     let session = Session::new(gate.clone(), &options.dir, &config(volume, options)).map_err(refused)?;
     let invalidator = Invalidator::new(session.notifier()).map_err(FuseError::Machine)?;
-    let kernel_cache = Arc::clone(&gate.kernel_cache);
+    let (kernel_cache, names_ahead) = (Arc::clone(&gate.kernel_cache), Arc::clone(&gate.names_ahead));
     let kernel = invalidator.clone();
     mount.on_recall(Box::new(move |inode, recalled| {
         kernel_cache.recall(inode, recalled);
+        names_ahead.file_told(inode);
         match recalled {
             Recalled::To(_) => kernel.everything(inode),
             // This is called for every open file at once, so do not wait for each.

@@ -1,21 +1,24 @@
-//! Names read ahead of a program that removes files.
+//! Names read ahead of a program that removes files, as Lustre's statahead does for one that lists them.
 //!
 //! Before each removal the kernel asks which file the name is of, unless it was told within the last second ([`TTL`]). Whoever
 //! removes a large directory has listed it longer ago than that, so it waits for two answers of the service for each file. But it
-//! removes one name after the other as they were listed. So when a thread that has just removed a name asks for another one of the
-//! same directory, this mount asks for those that follow it too, and answers the thread's next lookups from them.
+//! removes one name after the other as they were listed. So when a thread that has just removed some names asks for another one of
+//! the same directory, this mount asks for those that follow it too, and answers the thread's next lookups from them.
 //!
-//! This must not show anything that a mount could not show anyway:
+//! What may be shown, and to whom:
 //!
 //! * The kernel believes such an answer until a second has passed since the request for the names, and no longer.
 //! * What this mount does, or tells the kernel, of a name or a file is newer: it drops what was read ahead of it, also from an answer
 //!   that is on its way meanwhile ([`NamesAhead::name_told`], [`NamesAhead::file_told`]).
 //! * Files that are open here, or have several names, are left out: their attributes may change by what is done elsewhere or to
 //!   another name. So are directories ([`dir_names`](super::dir_names)).
-//! * Only the thread that removes gets these answers, within [`PAUSE_MAX`] of its last removal. Whoever looks for what others have just
-//!   done asks the service.
+//! * Only the thread that removes gets these answers, within [`PAUSE_MAX`] of its last removal, for the next of the names in their
+//!   order ([`SKIP_MAX`]). For whoever looks for what others have just done, the service is asked.
+//!
+//! The kernel does not say what a lookup is for. For a name that is about to be made it wants a fresh answer (`O_EXCL`, `mkdir`, `link`),
+//! and does not get one if this is the very name that would be removed next.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,12 +29,18 @@ use super::kernel_cache::TTL;
 
 /// Longest pause between a removal and the next lookup.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
+/// A thread has removed so many names of a directory before others are read ahead of it.
+const REMOVALS_MIN: u32 = 3;
 /// Names in the first request of a thread, and most in any.
 const NAMES: std::ops::RangeInclusive<u32> = 8..=192;
-/// Most threads that remove at a time. Beyond this, the one that has paused for longest is forgotten.
+/// A lookup may leave out so many names: other threads may be about to remove them.
+const SKIP_MAX: usize = 15;
+/// Most threads that remove at a time. Nothing is read ahead of others.
 const THREADS_MAX: usize = 16;
 /// What the kernel says of a thread that it cannot name here.
 const UNKNOWN_THREAD: u32 = 0;
+/// Most names and files that are told while a request is on its way. Beyond this, nothing is kept of its answer.
+const TOLD_MAX: usize = 64;
 
 /// See the module.
 #[derive(Default)]
@@ -39,31 +48,28 @@ pub(super) struct NamesAhead {
     streaks: Mutex<Vec<Streak>>,
 }
 
-/// Most names and files that are told while a request is on its way. Beyond this, nothing is kept of its answer.
-const MEANWHILE_MAX: usize = 64;
-
 /// A thread that removes names of a directory.
 struct Streak {
     thread: u32,
     directory: InodeId,
-    /// The end of its last removal.
+    /// The end of its last removal, and how many there were.
     removed: Instant,
+    removals: u32,
     /// Names in the next request. None if the thread does not remove them in the order of listing.
     count: Option<u32>,
-    /// What was told since the request was sent that is on its way.
-    meanwhile: Option<Meanwhile>,
+    /// What was told since the request was sent that is on its way, if there is one.
+    told: Option<Told>,
     /// When the last request was sent.
     asked: Instant,
     /// How many names of its answer were kept, and whether the thread has asked for any of these.
     kept: usize,
     used: bool,
-    ahead: HashMap<Vec<u8>, Attr>,
-    /// The names of the files in `ahead`.
-    names: HashMap<InodeId, Vec<u8>>,
+    /// In the order of listing.
+    ahead: VecDeque<(Vec<u8>, Attr)>,
 }
 
 #[derive(Default)]
-struct Meanwhile {
+struct Told {
     names: HashSet<Vec<u8>>,
     files: HashSet<InodeId>,
 }
@@ -90,36 +96,30 @@ impl NamesAhead {
             return;
         }
         let mut streaks = self.lock();
-        let known = streaks.iter().position(|streak| streak.thread == thread);
-        if let Some(streak) = known.map(|at| &mut streaks[at]).filter(|streak| streak.goes_on(directory, now))
-        {
-            streak.removed = now;
-            return;
-        }
-        let longest = || (0..streaks.len()).min_by_key(|at| streaks[*at].removed);
-        let replaced = known.or_else(|| if streaks.len() < THREADS_MAX { None } else { longest() });
-        let streak = Streak::new(thread, directory, now);
-        match replaced {
-            Some(at) => streaks[at] = streak,
-            None => streaks.push(streak),
+        streaks.retain(|streak| match streak.thread == thread {
+            true => streak.goes_on(directory, now),
+            false => now.saturating_duration_since(streak.removed) <= TTL,
+        });
+        if let Some(streak) = streaks.iter_mut().find(|streak| streak.thread == thread) {
+            (streak.removed, streak.removals) = (now, streak.removals.saturating_add(1));
+        } else if streaks.len() < THREADS_MAX {
+            streaks.push(Streak::new(thread, directory, now));
         }
     }
 
     /// The kernel is about to be told what a name is now: that it was made, moved, removed or found, or that this has failed.
     pub(super) fn name_told(&self, directory: InodeId, name: &[u8]) {
         for streak in self.lock().iter_mut().filter(|streak| streak.directory == directory) {
-            streak.meanwhile(|meanwhile| drop(meanwhile.names.insert(name.to_vec())));
-            streak.take(name);
+            streak.note(|told| told.names.insert(name.to_vec()));
+            streak.ahead.retain(|(ahead, _)| ahead != name);
         }
     }
 
     /// The kernel is about to be told of a file: its attributes, or that it was opened, written or closed.
     pub(super) fn file_told(&self, inode: InodeId) {
         for streak in self.lock().iter_mut() {
-            streak.meanwhile(|meanwhile| drop(meanwhile.files.insert(inode)));
-            if let Some(name) = streak.names.remove(&inode) {
-                streak.ahead.remove(&name);
-            }
+            streak.note(|told| told.files.insert(inode));
+            streak.ahead.retain(|(_, attr)| attr.inode != inode);
         }
     }
 
@@ -128,45 +128,46 @@ impl NamesAhead {
         let mut streaks = self.lock();
         let streak =
             streaks.iter_mut().find(|streak| streak.thread == thread && streak.goes_on(directory, now));
-        let Some(streak) = streak else { return Next::Alone };
+        let Some(streak) = streak.filter(|streak| streak.removals >= REMOVALS_MIN) else {
+            return Next::Alone;
+        };
         let left = (streak.asked + TTL).saturating_duration_since(now);
-        if !left.is_zero()
-            && let Some(attr) = streak.take(name)
+        let at = streak.ahead.iter().take(1 + SKIP_MAX).position(|(ahead, _)| ahead == name);
+        if let Some(at) = at.filter(|_| !left.is_zero())
+            && let Some((_, attr)) = streak.ahead.drain(..=at).next_back()
         {
             streak.used = true;
             return Next::Known(Box::new(attr), left);
         }
         streak.adapt();
-        streak.ahead.clear();
-        streak.names.clear();
         let Some(count) = streak.count else { return Next::Alone };
-        (streak.meanwhile, streak.asked) = (Some(Meanwhile::default()), now);
-        (streak.kept, streak.used) = (0, false);
+        (streak.told, streak.asked) = (Some(Told::default()), now);
         Next::Ask(count)
     }
 
-    /// The entries that a thread has asked for, from a name on; none if that has failed. `is_open`: whether this mount has a file
-    /// open.
-    pub(super) fn answered(
+    /// The names that follow the one for which a thread has asked; none if that has failed. Files that are open here must not be among
+    /// them.
+    pub(super) fn answered<'a>(
         &self,
         thread: u32,
         directory: InodeId,
-        entries: &[DirEntry],
-        is_open: impl Fn(InodeId) -> bool,
+        entries: impl Iterator<Item = &'a DirEntry>,
     ) {
+        // Here, because this may take a while.
+        let is_fit = |entry: &&DirEntry| entry.attr.kind == FileKind::File && entry.attr.links == 1;
+        let fit: Vec<_> =
+            entries.filter(is_fit).map(|entry| (entry.name.clone(), entry.attr.clone())).collect();
         let mut streaks = self.lock();
         let streak =
             streaks.iter_mut().find(|streak| streak.thread == thread && streak.directory == directory);
         let Some(streak) = streak else { return };
-        let Some(meanwhile) = streak.meanwhile.take() else { return };
-        for DirEntry { name, attr, .. } in entries.iter().skip(1) {
-            let is_told = meanwhile.names.contains(name) || meanwhile.files.contains(&attr.inode);
-            if attr.kind == FileKind::File && attr.links == 1 && !is_told && !is_open(attr.inode) {
-                streak.ahead.insert(name.clone(), attr.clone());
-                streak.names.insert(attr.inode, name.clone());
-            }
+        streak.ahead.clear();
+        if let Some(told) = streak.told.take() {
+            let is_told =
+                |name: &[u8], attr: &Attr| told.names.contains(name) || told.files.contains(&attr.inode);
+            streak.ahead.extend(fit.into_iter().filter(|(name, attr)| !is_told(name, attr)));
         }
-        streak.kept = streak.ahead.len();
+        (streak.kept, streak.used) = (streak.ahead.len(), false);
     }
 }
 
@@ -176,13 +177,13 @@ impl Streak {
             thread,
             directory,
             removed: now,
+            removals: 1,
             count: Some(*NAMES.start()),
-            meanwhile: None,
+            told: None,
             asked: now,
             kept: 0,
-            used: false,
-            ahead: HashMap::new(),
-            names: HashMap::new(),
+            used: true,
+            ahead: VecDeque::new(),
         }
     }
 
@@ -190,29 +191,23 @@ impl Streak {
         self.directory == directory && now.saturating_duration_since(self.removed) <= PAUSE_MAX
     }
 
-    fn meanwhile(&mut self, note: impl FnOnce(&mut Meanwhile)) {
-        if let Some(meanwhile) = &mut self.meanwhile {
-            note(meanwhile);
-            if meanwhile.names.len() + meanwhile.files.len() > MEANWHILE_MAX {
-                self.meanwhile = None;
+    /// Notes what was told, if an answer is on its way.
+    fn note(&mut self, add: impl FnOnce(&mut Told) -> bool) {
+        if let Some(told) = &mut self.told {
+            add(told);
+            if told.names.len() + told.files.len() > TOLD_MAX {
+                self.told = None;
             }
         }
     }
 
-    fn take(&mut self, name: &[u8]) -> Option<Attr> {
-        let attr = self.ahead.remove(name)?;
-        self.names.remove(&attr.inode);
-        Some(attr)
-    }
-
-    /// Decides how many names the next request is for, by how many of the last one's are left. Others may have removed some.
+    /// Decides how many names the next request is for, by how many of the last one's are left. Other threads may have removed some.
     fn adapt(&mut self) {
-        let Some(count) = self.count.filter(|_| self.kept > 0) else { return };
-        let is_half_left = 2 * self.ahead.len() >= self.kept;
+        let Some(count) = self.count else { return };
         self.count = match self.used {
-            false => None,
-            true if is_half_left => Some((count / 2).max(*NAMES.start())),
-            true => Some((2 * count).min(*NAMES.end())),
+            false if count == *NAMES.start() => None,
+            true if 2 * self.ahead.len() < self.kept => Some((2 * count).min(*NAMES.end())),
+            _ => Some((count / 2).max(*NAMES.start())),
         };
     }
 }
@@ -263,26 +258,35 @@ mod tests {
         }
     }
 
-    /// A thread that has removed one name, and has asked for those from 0 on.
+    fn remove(names: &NamesAhead, thread: u32, directory: InodeId, now: Instant) {
+        (0..REMOVALS_MIN).for_each(|_| names.removed(thread, directory, now));
+    }
+
+    /// A thread that has removed some names, and has asked for those from 0 on.
     fn asked() -> (NamesAhead, Instant) {
         let (names, now) = (NamesAhead::default(), Instant::now());
-        names.removed(THREAD, DIR, now);
+        remove(&names, THREAD, DIR, now);
         assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Ask(8));
         (names, now)
     }
 
     fn answered() -> (NamesAhead, Instant) {
         let (names, now) = asked();
-        names.answered(THREAD, DIR, &entries(0..8), |_| false);
+        names.answered(THREAD, DIR, entries(1..8).iter());
         (names, now)
     }
 
     #[test]
     fn only_a_thread_that_has_just_removed_reads_ahead() {
         let (names, now) = (NamesAhead::default(), Instant::now());
-        assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
-        names.removed(UNKNOWN_THREAD, DIR, now);
+        for _ in 0..REMOVALS_MIN {
+            assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
+            names.removed(THREAD, DIR, now);
+        }
+        assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Ask(8));
+        remove(&names, UNKNOWN_THREAD, DIR, now);
         assert_eq!(names.next(UNKNOWN_THREAD, DIR, &name(0), now), Next::Alone);
+
         let (names, now) = answered();
         assert_eq!(names.next(THREAD + 1, DIR, &name(1), now), Next::Alone);
         assert_eq!(names.next(THREAD, InodeId(6), &name(1), now), Next::Alone);
@@ -292,8 +296,8 @@ mod tests {
         };
         assert_eq!((*attr, left), (entry(1, 0).attr, TTL - 20 * MS));
         // What was read before a pause is not used after it.
-        names.removed(THREAD, DIR, now + 50 * MS);
-        assert_eq!(names.next(THREAD, DIR, &name(1), now + 50 * MS), Next::Ask(8));
+        remove(&names, THREAD, DIR, now + 50 * MS);
+        assert_eq!(names.next(THREAD, DIR, &name(2), now + 50 * MS), Next::Ask(8));
     }
 
     #[test]
@@ -303,95 +307,121 @@ mod tests {
             names.removed(THREAD, DIR, now + step * 20 * MS);
         }
         assert_eq!(known(&names, 1, now + TTL - MS), Some(1));
-        assert_eq!(names.next(THREAD, DIR, &name(2), now + TTL), Next::Ask(8));
+        assert_eq!(known(&names, 2, now + TTL), None);
+    }
+
+    /// Whoever asks for another name than one of the next is not the one that removes them in their order.
+    #[test]
+    fn only_the_next_names_are_known() {
+        let (names, now) = asked();
+        names.answered(THREAD, DIR, entries(1..100).iter());
+        assert_eq!(known(&names, 3, now), Some(3));
+        assert_eq!(known(&names, 2, now), None, "it was left out");
+        names.answered(THREAD, DIR, entries(1..100).iter());
+        let (names, now) = asked();
+        names.answered(THREAD, DIR, entries(1..100).iter());
+        assert_eq!(known(&names, 16, now), Some(16));
+        assert_eq!(known(&names, 33, now), None);
     }
 
     #[test]
     fn what_was_told_since_is_dropped() {
         let (names, now) = answered();
-        names.name_told(DIR, &name(1));
-        names.file_told(InodeId(1002));
-        names.name_told(InodeId(6), &name(3));
-        assert_eq!(known(&names, 3, now), Some(3));
-        assert_eq!(known(&names, 1, now), None);
-        let (names, now) = answered();
-        names.file_told(InodeId(1002));
+        names.name_told(DIR, &name(2));
+        names.file_told(InodeId(1003));
+        names.name_told(InodeId(6), &name(1));
+        assert_eq!(known(&names, 1, now), Some(1));
         assert_eq!(known(&names, 2, now), None);
+        let (names, now) = answered();
+        names.file_told(InodeId(1003));
+        assert_eq!(known(&names, 3, now), None);
         // Also while the answer is on its way, which may be from before.
         let (names, now) = asked();
         names.name_told(DIR, &name(1));
         names.file_told(InodeId(1002));
-        names.answered(THREAD, DIR, &entries(0..8), |inode| inode == InodeId(1004));
-        assert_eq!([3, 5].map(|number| known(&names, number, now)), [Some(3), Some(5)]);
-        assert_eq!(names.lock()[0].ahead.len(), 2);
-        assert_eq!(known(&names, 4, now), None, "it is open");
+        names.answered(THREAD, DIR, entries(1..8).iter());
+        assert_eq!(names.lock()[0].ahead.len(), 5);
+        assert_eq!(known(&names, 3, now), Some(3));
     }
 
     #[test]
     fn an_answer_that_much_has_overtaken_is_not_kept() {
         let (names, now) = asked();
-        (0..=MEANWHILE_MAX as u64).for_each(|number| names.file_told(InodeId(number)));
-        names.answered(THREAD, DIR, &entries(0..8), |_| false);
-        assert_eq!(names.next(THREAD, DIR, &name(1), now), Next::Ask(8));
+        (0..=TOLD_MAX as u64).for_each(|number| names.file_told(InodeId(number)));
+        names.answered(THREAD, DIR, entries(1..8).iter());
+        assert_eq!(names.next(THREAD, DIR, &name(1), now), Next::Alone);
     }
 
     #[test]
     fn directories_and_files_with_several_names_are_left_out() {
         let (names, now) = asked();
-        let mut some = entries(0..5);
-        some[1].attr.links = 2;
-        some[2].attr.kind = FileKind::Directory;
-        some[3].attr.kind = FileKind::Symlink;
-        names.answered(THREAD, DIR, &some, |_| false);
+        let mut some = entries(1..5);
+        some[0].attr.links = 2;
+        some[1].attr.kind = FileKind::Directory;
+        some[2].attr.kind = FileKind::Symlink;
+        names.answered(THREAD, DIR, some.iter());
         assert_eq!(names.lock()[0].ahead.len(), 1);
         assert_eq!(known(&names, 4, now), Some(4));
     }
 
     #[test]
     fn as_many_names_are_read_as_are_used() {
-        let (names, now) = asked();
+        let (names, now) = (NamesAhead::default(), Instant::now());
+        remove(&names, THREAD, DIR, now);
         let mut from = 0;
-        for count in [8, 16, 32, 64, 128, 192, 192] {
+        let mut read = |count: u32, used: u64| {
             assert_eq!(names.next(THREAD, DIR, &name(from), now), Next::Ask(count));
-            let to = from + u64::from(count);
-            names.answered(THREAD, DIR, &entries(from..to), |_| false);
-            (from + 1..to).for_each(|number| assert_eq!(known(&names, number, now), Some(number)));
-            from = to;
-        }
-        // Half of them, or fewer.
-        for (count, used) in [(192, 40), (96, 40), (48, 23), (24, 22), (48, 0)] {
-            assert_eq!(names.next(THREAD, DIR, &name(from), now), Next::Ask(count));
-            names.answered(THREAD, DIR, &entries(from..from + u64::from(count)), |_| false);
+            names.answered(THREAD, DIR, entries(from + 1..from + u64::from(count)).iter());
             (from + 1..=from + used).for_each(|number| assert_eq!(known(&names, number, now), Some(number)));
             from += u64::from(count);
-        }
-        // None: it goes by another order, or another thread removes them. Whoever begins anew is tried again.
-        assert_eq!(names.next(THREAD, DIR, &name(from), now), Next::Alone);
-        assert_eq!(names.next(THREAD, DIR, &name(from), now), Next::Alone);
-        names.removed(THREAD, InodeId(6), now);
+        };
+        [8, 16, 32, 64, 128, 192, 192].into_iter().for_each(|count| read(count, u64::from(count) - 1));
+        // Half of them, or fewer. None: it goes by another order, or another thread removes them.
+        let few = [(192, 40), (96, 40), (48, 23), (24, 22), (48, 0), (24, 0), (12, 3), (8, 0)];
+        few.into_iter().for_each(|(count, used)| read(count, used));
+        assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
+        assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
+        // Whoever begins anew is tried again.
+        remove(&names, THREAD, InodeId(6), now);
         assert_eq!(names.next(THREAD, InodeId(6), &name(0), now), Next::Ask(8));
+        // Nothing of an answer may be kept: all have several names, for example.
+        let (names, now) = asked();
+        names.answered(THREAD, DIR, [].iter());
+        assert_eq!(names.next(THREAD, DIR, &name(1), now), Next::Alone);
+    }
+
+    #[test]
+    fn names_that_others_remove_are_no_waste() {
+        let (names, now) = answered();
+        assert_eq!(known(&names, 4, now), Some(4));
+        [5, 6].iter().for_each(|number| names.name_told(DIR, &name(*number)));
+        assert_eq!(names.next(THREAD, DIR, &name(8), now), Next::Ask(16));
     }
 
     #[test]
     fn threads_are_bounded() {
         let (names, now) = answered();
-        for other in 1..=THREADS_MAX as u32 {
-            names.removed(THREAD + other, DIR, now + other * MS);
+        for other in 1..=2 * THREADS_MAX as u32 {
+            remove(&names, THREAD + other, DIR, now + PAUSE_MAX);
         }
         assert_eq!(names.lock().len(), THREADS_MAX);
-        assert_eq!(names.next(THREAD, DIR, &name(2), now), Next::Alone, "it has paused for longest");
+        assert_eq!(known(&names, 1, now + PAUSE_MAX), Some(1), "those that are there stay");
+        remove(&names, THREAD, DIR, now + 2 * TTL);
+        assert_eq!(names.lock().len(), 1, "the others have ended");
     }
 
-    /// A service with three names, changed behind the mount's back too, and what the mount's own requests have shown of it.
+    const NAMES_OF_SERVICE: usize = 3;
+
+    /// A service with some names, changed behind the mount's back too, and what the kernel was told of it.
     #[derive(Default)]
     struct Service {
         /// The file of each name, and what there was before.
-        files: [Vec<Option<u64>>; 3],
+        files: [Vec<Option<u64>>; NAMES_OF_SERVICE],
         /// How often each file has changed.
         changes: Vec<u64>,
-        /// How long `files` and `changes` were when they were last told.
-        name_shown: [usize; 3],
-        changes_shown: Vec<u64>,
+        /// What the kernel was told of each name last, as an index of `files`; and of each file.
+        name_told: [usize; NAMES_OF_SERVICE],
+        changes_told: Vec<u64>,
     }
 
     impl Service {
@@ -399,74 +429,91 @@ mod tests {
             self.files[name].last().copied().flatten()
         }
 
-        fn put(&mut self, name: usize, there: bool) {
-            let file = there.then(|| {
-                self.changes.push(0);
-                self.changes_shown.push(0);
-                self.changes.len() as u64 - 1
-            });
-            self.files[name].push(file);
+        fn make(&mut self, name: usize) {
+            self.changes.push(0);
+            self.changes_told.push(0);
+            self.files[name].push(Some(self.changes.len() as u64 - 1));
+        }
+
+        fn rename(&mut self, from: usize, to: usize) {
+            let file = self.file(from);
+            self.files[from].push(None);
+            self.files[to].push(file);
         }
 
         fn list(&self) -> Vec<DirEntry> {
-            let listed = (0..3).filter_map(|at| {
+            let listed = (0..NAMES_OF_SERVICE).filter_map(|at| {
                 let file = self.file(at)?;
                 Some(DirEntry { name: name(at as u64), ..entry(file, self.changes[file as usize]) })
             });
-            std::iter::once(entry(999, 0)).chain(listed).collect()
+            listed.collect()
+        }
+
+        /// The kernel is told that a name is of this file.
+        fn tell(&mut self, at: usize, attr: &Attr) {
+            let file = attr.inode.0 - 1000;
+            let since = self.name_told[at];
+            let known = self.files[at][since..].iter().position(|found| *found == Some(file));
+            self.name_told[at] = since + known.expect("no name that it was before");
+            assert!(attr.changes >= self.changes_told[file as usize], "no attributes from before");
+            self.changes_told[file as usize] = attr.changes;
         }
     }
 
-    /// However requests overtake each other, nothing is known that is older than what the kernel was told.
+    /// However requests overtake each other, the kernel is told nothing that is older than what it was told.
     #[test]
     fn nothing_goes_back() {
-        proptest::proptest!(|(steps in proptest::collection::vec((0u8..8, 0usize..3, 0usize..4), 1..200))| {
+        let steps = proptest::collection::vec((0u8..9, 0..NAMES_OF_SERVICE, 0usize..6), 1..200);
+        proptest::proptest!(|(steps in steps)| {
             let (names, now) = (NamesAhead::default(), Instant::now());
             let mut service = Service::default();
-            (0..3).for_each(|name| service.put(name, true));
+            (0..NAMES_OF_SERVICE).for_each(|name| service.make(name));
             let threads = [1u32, 2];
             // The listing that is on its way to each thread: taken at some time after the request.
             let mut waiting: [Option<Option<Vec<DirEntry>>>; 2] = [None, None];
-            threads.iter().for_each(|thread| names.removed(*thread, DIR, now));
             for (what, at, more) in steps {
                 let thread = more % 2;
                 match what {
                     // Another mount.
-                    0 => service.put(at, more != 0),
+                    0 => match more {
+                        0 => service.files[at].push(None),
+                        1 => service.make(at),
+                        _ => service.rename(at, more % NAMES_OF_SERVICE),
+                    },
                     1 => if let Some(file) = service.file(at) { service.changes[file as usize] += 1 },
-                    // This mount changes or sees a name, or a file.
+                    // This mount changes a name, or looks it up; it changes a file, or asks for its attributes.
                     2 => {
-                        if more == 0 { service.put(at, false) }
-                        service.name_shown[at] = service.files[at].len();
+                        if more == 0 { service.files[at].push(None) }
+                        service.name_told[at] = service.files[at].len() - 1;
                         names.name_told(DIR, &name(at as u64));
+                        if let Some(file) = service.file(at) {
+                            service.changes_told[file as usize] = service.changes[file as usize];
+                            names.file_told(InodeId(1000 + file));
+                        }
                     }
                     3 => if let Some(file) = service.file(at) {
                         service.changes[file as usize] += u64::from(more == 0);
-                        service.changes_shown[file as usize] = service.changes[file as usize];
+                        service.changes_told[file as usize] = service.changes[file as usize];
                         names.file_told(InodeId(1000 + file));
                     },
                     4 => if let Some(Some(listed)) = waiting[thread].take_if(|listed| listed.is_some()) {
-                        names.answered(threads[thread], DIR, &listed, |_| false);
+                        names.answered(threads[thread], DIR, listed.iter());
                     },
                     5 => if let Some(listed) = &mut waiting[thread] { *listed = Some(service.list()) },
                     _ => if waiting[thread].is_none() {
                         match names.next(threads[thread], DIR, &name(at as u64), now) {
                             Next::Known(attr, _) => {
-                                let file = attr.inode.0 - 1000;
-                                let since = service.name_shown[at].max(1) - 1;
-                                proptest::prop_assert!(service.files[at][since..].contains(&Some(file)));
-                                proptest::prop_assert!(attr.changes >= service.changes_shown[file as usize]);
-                                // It is what the kernel is told last.
+                                service.tell(at, &attr);
                                 names.name_told(DIR, &name(at as u64));
+                                names.file_told(attr.inode);
                             }
                             Next::Ask(_) => waiting[thread] = Some(None),
-                            Next::Alone => names.removed(threads[thread], InodeId(6), now),
+                            // Whoever reads names that nobody uses begins anew.
+                            Next::Alone => {
+                                names.removed(threads[thread], InodeId(6), now);
+                                remove(&names, threads[thread], DIR, now);
+                            }
                         }
-                        // Whoever reads names that nobody uses is asked no more: begin anew.
-                        if names.lock().iter().any(|streak| streak.count.is_none()) {
-                            names.lock().retain(|streak| streak.count.is_some());
-                        }
-                        names.removed(threads[thread], DIR, now);
                     },
                 }
             }

@@ -17,8 +17,16 @@ pub(crate) fn readdir(txn: &Txn<'_>, request: &ReadDir) -> Result<DirEntries, Re
 }
 
 pub(crate) fn readdir_from(txn: &Txn<'_>, request: &ReadDirFrom) -> Result<DirEntries, Refusal> {
-    let (directory, entry, _) = txn.find((request.volume, request.parent), &request.name)?;
-    entries(txn, &directory, entry.cookie, request.count)
+    let volume = request.volume;
+    let (directory, entry, _) = txn.find((volume, request.parent), &request.name)?;
+    let mut listed = entries(txn, &directory, entry.cookie, request.count)?;
+    // Whoever wants the size of a file that only bricks know waits for it: see `Shared::read_size`. So the answer ends before it.
+    let is_unknown = |entry: &DirEntry| txn.volatile().noting.is_unknown((volume, entry.attr.inode));
+    if let Some(at) = listed.entries.iter().skip(1).position(is_unknown) {
+        listed.entries.truncate(1 + at);
+        listed.end = false;
+    }
+    Ok(listed)
 }
 
 /// Up to `count` entries from the cookie `from` on.

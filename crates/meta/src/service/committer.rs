@@ -148,8 +148,11 @@ impl Shared {
                     return std::future::pending().await;
                 }
                 leading.propose(&record);
-                // The others' way is longer than that to the own disk, so they get it first.
+                // The way to the others is longer than that to the own disk, so the tasks that send it run first.
                 self.world.yield_now().await;
+                if leading.is_over() {
+                    return std::future::pending().await;
+                }
                 let own = async {
                     let appended = journal.append(&record).await;
                     if appended.is_ok() {

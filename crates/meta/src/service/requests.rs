@@ -81,11 +81,11 @@ async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
     match call.kind {
         Lookup::KIND => {
             let request: Lookup = call.parse()?;
-            shared.read_size(request.volume, &request, ops::lookup, |reply| reply.attr.inode).await
+            shared.read_size(request.volume, &request, ops::lookup, |reply| Some(reply.attr.inode)).await
         }
         GetAttr::KIND => {
             let request: GetAttr = call.parse()?;
-            shared.read_size(request.volume, &request, ops::getattr, |reply| reply.attr.inode).await
+            shared.read_size(request.volume, &request, ops::getattr, |reply| Some(reply.attr.inode)).await
         }
         ReadLink::KIND => shared.read(&call.parse()?, ops::readlink).await,
         ReadDir::KIND => {
@@ -95,8 +95,8 @@ async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
         }
         ReadDirFrom::KIND => {
             let request: ReadDirFrom = call.parse()?;
-            shared.wait_for_sizes(request.volume).await;
-            shared.read(&request, ops::readdir_from).await
+            let first = |reply: &DirEntries| reply.entries.first().map(|entry| entry.attr.inode);
+            shared.read_size(request.volume, &request, ops::readdir_from, first).await
         }
         StatFs::KIND => {
             let space = shared.statfs(&call.parse()?);
@@ -188,17 +188,17 @@ impl Shared {
         reply(self.when_durable(seen).await)
     }
 
-    /// As [`Shared::read`], once the size of the file in the answer is known.
+    /// As [`Shared::read`], once the size of the (first) file in the answer is known.
     async fn read_size<R: Request>(
         &self,
         volume: VolumeId,
         request: &R,
         f: fn(&Txn<'_>, &R) -> Result<R::Reply, Refusal>,
-        inode: fn(&R::Reply) -> InodeId,
+        inode: fn(&R::Reply) -> Option<InodeId>,
     ) -> Result<Answer, Refusal> {
         loop {
             let seen = self.state.borrow().read_with_record(|txn| f(txn, request));
-            let place = seen.0.as_ref().ok().map(|reply| (volume, inode(reply)));
+            let place = seen.0.as_ref().ok().and_then(inode).map(|inode| (volume, inode));
             match place.filter(|place| self.state.borrow().volatile.noting.is_unknown(*place)) {
                 Some(place) => self.wait_for_size(place).await?,
                 None => return reply(self.when_durable(seen).await),

@@ -16,11 +16,11 @@ fn the_bricks_are_asked_before_a_lost_clients_file_is_opened() {
         house.run(async {
             let bricks = furnish(&house).await;
             let [lost, mut other] = house.silent_and_polling().await;
-            let [noted, cut, plain] = ["noted", "cut", "plain"];
-            let [noted, cut, plain] = [
+            let [plain, noted, cut] = ["plain", "noted", "cut"];
+            let [plain, noted, cut] = [
+                lost.create(plain, true).await.expect("free").attr,
                 lost.create(noted, true).await.expect("free").attr,
                 lost.create(cut, true).await.expect("free").attr,
-                lost.create(plain, true).await.expect("free").attr,
             ];
             for (file, noting) in [(&noted, true), (&cut, true), (&plain, false)] {
                 let told = lost.grow_noting(file, 100, true, noting).await.expect("open");
@@ -46,6 +46,15 @@ fn the_bricks_are_asked_before_a_lost_clients_file_is_opened() {
             assert!(other.world.now() - asked <= 4 * GONE, "no request waits for ever");
             assert!(bricks.iter().all(|brick| !brick.is_done_with(lost.client)), "they keep the notes");
             let seen = other.getattr(noted.inode).await.map(|attr| attr.size);
+            assert_eq!(seen, if restarts { Err(Refusal::NotServing) } else { Ok(700) });
+            let from = |name: &[u8]| {
+                let (volume, name) = (other.volume, name.to_vec());
+                ReadDirFrom { volume, parent: ROOT, name, count: 9 }
+            };
+            let seen = other.ask(&from(b"plain")).await.expect("its size is known");
+            assert_eq!(seen.entries.len(), if restarts { 1 } else { 3 });
+            assert_eq!(seen.end, !restarts);
+            let seen = other.ask(&from(b"noted")).await.map(|listed| listed.entries[0].attr.size);
             assert_eq!(seen, if restarts { Err(Refusal::NotServing) } else { Ok(700) });
             // Once more: the client is in nobody's memory, and its files are in the store.
             house.simulation.kill("meta");
