@@ -35,6 +35,8 @@ const REMOVALS_MIN: u32 = 3;
 const NAMES: std::ops::RangeInclusive<u32> = 8..=192;
 /// A lookup may leave out so many names: other threads may be about to remove them.
 const SKIP_MAX: usize = 15;
+/// Lookups of other names, one after the other, until a thread is taken for one that does not remove them in the order of listing.
+const MISSES_MAX: u32 = 16;
 /// Most threads that remove at a time. Nothing is read ahead of others.
 const THREADS_MAX: usize = 16;
 /// What the kernel says of a thread that it cannot name here.
@@ -64,6 +66,8 @@ struct Streak {
     /// How many names of its answer were kept, and whether the thread has asked for any of these.
     kept: usize,
     used: bool,
+    /// For how many others it has asked since.
+    misses: u32,
     /// In the order of listing.
     ahead: VecDeque<(Vec<u8>, Attr)>,
 }
@@ -132,12 +136,18 @@ impl NamesAhead {
             return Next::Alone;
         };
         let left = (streak.asked + TTL).saturating_duration_since(now);
-        let at = streak.ahead.iter().take(1 + SKIP_MAX).position(|(ahead, _)| ahead == name);
-        if let Some(at) = at.filter(|_| !left.is_zero())
-            && let Some((_, attr)) = streak.ahead.drain(..=at).next_back()
-        {
-            streak.used = true;
-            return Next::Known(Box::new(attr), left);
+        if !left.is_zero() && !streak.ahead.is_empty() {
+            let at = streak.ahead.iter().take(1 + SKIP_MAX).position(|(ahead, _)| ahead == name);
+            if let Some((_, attr)) = at.and_then(|at| streak.ahead.drain(..=at).next_back()) {
+                (streak.used, streak.misses) = (true, 0);
+                return Next::Known(Box::new(attr), left);
+            }
+            streak.misses += 1;
+            if streak.misses == MISSES_MAX {
+                streak.count = None;
+                streak.ahead.clear();
+            }
+            return Next::Alone;
         }
         streak.adapt();
         let Some(count) = streak.count else { return Next::Alone };
@@ -183,6 +193,7 @@ impl Streak {
             asked: now,
             kept: 0,
             used: true,
+            misses: 0,
             ahead: VecDeque::new(),
         }
     }
@@ -316,12 +327,13 @@ mod tests {
         let (names, now) = asked();
         names.answered(THREAD, DIR, entries(1..100).iter());
         assert_eq!(known(&names, 3, now), Some(3));
-        assert_eq!(known(&names, 2, now), None, "it was left out");
-        names.answered(THREAD, DIR, entries(1..100).iter());
-        let (names, now) = asked();
-        names.answered(THREAD, DIR, entries(1..100).iter());
-        assert_eq!(known(&names, 16, now), Some(16));
-        assert_eq!(known(&names, 33, now), None);
+        assert_eq!(names.next(THREAD, DIR, &name(2), now), Next::Alone, "it was left out");
+        assert_eq!(known(&names, 19, now), Some(19));
+        assert_eq!(names.next(THREAD, DIR, &name(36), now), Next::Alone);
+        (2..MISSES_MAX).for_each(|_| assert_eq!(known(&names, 36, now), None));
+        assert_eq!(known(&names, 20, now), Some(20));
+        (0..MISSES_MAX).for_each(|_| assert_eq!(known(&names, 37, now), None));
+        assert_eq!(known(&names, 21, now), None, "these are not in the order of listing");
     }
 
     #[test]
@@ -378,7 +390,10 @@ mod tests {
         [8, 16, 32, 64, 128, 192, 192].into_iter().for_each(|count| read(count, u64::from(count) - 1));
         // Half of them, or fewer. None: it goes by another order, or another thread removes them.
         let few = [(192, 40), (96, 40), (48, 23), (24, 22), (48, 0), (24, 0), (12, 3), (8, 0)];
-        few.into_iter().for_each(|(count, used)| read(count, used));
+        for (count, used) in few {
+            read(count, used);
+            names.lock()[0].asked -= TTL;
+        }
         assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
         assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
         // Whoever begins anew is tried again.
@@ -395,6 +410,8 @@ mod tests {
         let (names, now) = answered();
         assert_eq!(known(&names, 4, now), Some(4));
         [5, 6].iter().for_each(|number| names.name_told(DIR, &name(*number)));
+        assert_eq!(names.next(THREAD, DIR, &name(8), now), Next::Alone);
+        names.lock()[0].asked -= TTL;
         assert_eq!(names.next(THREAD, DIR, &name(8), now), Next::Ask(16));
     }
 
