@@ -238,7 +238,7 @@ fn lookups_ahead(mount: &Path) -> u64 {
 }
 
 /// A mount that removes the files of a directory asks for few of their names. It sees what else is done to names and files that it has
-/// read ahead: at once what was done on the same machine, and nothing worse than something old what another one has done.
+/// read ahead: at once what was done on the same machine, and a second late at worst what another one has done.
 #[test]
 fn a_mount_that_removes_files_sees_what_else_is_done_in_the_directory() {
     const FILES: u32 = 1500;
@@ -252,7 +252,7 @@ fn a_mount_that_removes_files_sees_what_else_is_done_in_the_directory() {
     std::thread::sleep(Duration::from_millis(1500));
     (0..200).for_each(|name| fs::remove_file(of(&a, name)).expect("it is there"));
     let answered = lookups_ahead(&a);
-    assert!(answered > 100, "{answered} of 200 lookups");
+    assert!(answered > 20, "{answered} of 200 lookups");
 
     let append = |mount: &Path, name, more: &str| {
         let mut file = OpenOptions::new().append(true).open(of(mount, name)).expect("it is there");
@@ -294,9 +294,12 @@ fn a_mount_that_removes_files_sees_what_else_is_done_in_the_directory() {
         });
         for name in 200..FILES {
             reached.store(name, Ordering::SeqCst);
-            let is_free = || busy.load(Ordering::SeqCst) != name;
-            let pause = || std::thread::sleep(Duration::from_millis(1));
-            assert!((0..60_000).any(|_| is_free() || (pause(), false).1), "the change of f{name} ends");
+            let mut waited = 0;
+            while busy.load(Ordering::SeqCst) == name {
+                assert!(waited < 60_000, "the change of f{name} ends");
+                std::thread::sleep(Duration::from_millis(1));
+                waited += 1;
+            }
             let file = of(&a, name);
             if changed.lock().expect("no panic").contains(&name) {
                 checked += 1;

@@ -277,8 +277,11 @@ impl Filesystem for Gate {
         let gone = name(entry)
             .and_then(|name| self.ask_in(parent, async |session| session.unlink(parent, name).await));
         self.names_ahead.name_told(parent, entry.as_bytes());
-        if gone.is_ok() && !self.mount.is_exclusive() {
+        if let Ok(gone) = &gone
+            && !self.mount.is_exclusive()
+        {
             self.names_ahead.removed(request.pid(), parent, Instant::now());
+            self.kernel_cache.removed(gone.inode);
         }
         Gate::reply_done(gone.map(|_| ()), reply);
     }
@@ -374,13 +377,14 @@ impl Filesystem for Gate {
         }
         let (gate, inode) = (self.clone(), self.inode(inode));
         let truncate = flags.0 & libc::O_TRUNC != 0;
+        let append = flags.0 & libc::O_APPEND != 0 && !truncate;
         let noatime = flags.0 & libc::O_NOATIME != 0;
         self.spare.run(move || {
             let opened = gate.ask(async |session| session.open(inode, write || truncate, truncate).await);
             gate.names_ahead.file_told(inode);
             // Another mount has replaced the file. This error makes the kernel look up the name again.
             let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
-            let opened = opened.and_then(|opened| gate.open_if_told(opened, write && !truncate));
+            let opened = if append { opened.and_then(|opened| gate.open_to_append(opened)) } else { opened };
             if let Ok(opened) = &opened {
                 if flags.0 & libc::O_DIRECT == 0 {
                     gate.mount.set_in_kernel(opened.handle);

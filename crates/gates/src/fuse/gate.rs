@@ -197,8 +197,9 @@ impl Gate {
         match found {
             Ok(Found { attr, left: Some(left) }) => {
                 self.kernel_cache.acts(attr.inode, NOBODY);
-                let (told, ttl) = self.told(&attr);
-                self.kernel_cache.told_from_ahead(attr.inode);
+                self.names_ahead.file_told(attr.inode);
+                let ttl = self.kernel_cache.tell_from_ahead(&attr, local::lease_left(&self.mount));
+                let told = fuser::FileAttr { ino: self.kernel_number(attr.inode), ..file_attr(&attr) };
                 reply.entry_with_ttls(&ttl.min(left), &left, &told, GENERATION);
             }
             found => self.reply_entry(found.map(|found| found.attr), reply),
@@ -275,11 +276,15 @@ impl Gate {
         }
     }
 
-    /// Closes a handle again that was opened to write, if the kernel knows the file from a lookup that was answered from names read ahead,
-    /// and it has changed since: whoever appends would write where it ended before. `ESTALE` makes the kernel look up the name again.
-    pub(super) fn open_if_told(&self, opened: Opened, write: bool) -> Result<Opened, Errno> {
-        if !write || !self.kernel_cache.is_outdated_from_ahead(&opened.attr) {
+    /// Closes a handle again that was opened to append, if the kernel knows the file from names read ahead and it has changed since:
+    /// the kernel would append where the file ended before. `ESTALE` makes it look up the name again. Whoever opens without a name
+    /// gets the attributes anew.
+    pub(super) fn open_to_append(&self, opened: Opened) -> Result<Opened, Errno> {
+        if !self.kernel_cache.is_outdated_from_ahead(&opened.attr) {
             return Ok(opened);
+        }
+        if let Some(invalidator) = self.invalidator.get() {
+            invalidator.attributes(opened.attr.inode);
         }
         self.ask(async |session| session.release(opened.handle).await)?;
         Err(Errno::ESTALE)

@@ -73,7 +73,7 @@ struct Version {
 struct Memory {
     /// The version that the kernel was last told.
     told: Option<Version>,
-    /// That was in the answer to a lookup from names read ahead.
+    /// `told` was in an answer from names read ahead.
     from_ahead: bool,
     /// The version of its cached pages.
     pages: Option<Version>,
@@ -146,6 +146,14 @@ impl Files {
         memory
     }
 
+    /// Drops the entry of a closed file.
+    fn removed(&mut self, inode: InodeId) {
+        if self.by_inode.get(&inode).is_some_and(|memory| memory.opens == 0) {
+            self.by_inode.remove(&inode);
+            self.closed -= 1;
+        }
+    }
+
     /// The entry of a file that has lost a handle.
     fn released(&mut self, inode: InodeId) -> Option<&mut Memory> {
         let memory = self.by_inode.get_mut(&inode)?;
@@ -194,17 +202,27 @@ impl KernelCache {
         if memory.shared { Duration::ZERO } else { TTL.min(leased) }
     }
 
-    /// Records that what was told last was read ahead.
-    pub(super) fn told_from_ahead(&self, inode: InodeId) {
-        if let Some(memory) = self.lock().get_mut(inode) {
-            memory.from_ahead = true;
+    /// The same for attributes that were read ahead, unless the kernel was told newer ones meanwhile.
+    pub(super) fn tell_from_ahead(&self, attr: &Attr, leased: Duration) -> Duration {
+        let mut files = self.lock();
+        let memory = files.entry(attr.inode);
+        if memory.told.is_none_or(|told| told.changes <= attr.changes) {
+            (memory.told, memory.from_ahead) = (Some(Version::of(attr)), true);
         }
+        if memory.shared { Duration::ZERO } else { TTL.min(leased) }
     }
 
     /// Whether what was told last was read ahead, and the file has changed since.
     pub(super) fn is_outdated_from_ahead(&self, attr: &Attr) -> bool {
         let mut files = self.lock();
-        files.get_mut(attr.inode).is_some_and(|it| it.from_ahead && it.told != Some(Version::of(attr)))
+        let told =
+            files.get_mut(attr.inode).filter(|memory| memory.from_ahead).and_then(|memory| memory.told);
+        told.is_some_and(|told| told != Version::of(attr))
+    }
+
+    /// A file was removed, or one of its names. If it is closed, it is forgotten.
+    pub(super) fn removed(&self, inode: InodeId) {
+        self.lock().removed(inode);
     }
 
     /// How to answer a thread's request for attributes; `leased` is the remaining lease.
@@ -322,13 +340,32 @@ mod tests {
     #[test]
     fn what_was_read_ahead_is_outdated_after_a_change() {
         let kernel_cache = KernelCache::default();
+        let changed = |changes| Attr { changes, ..attr(20, 2) };
         kernel_cache.tell(&attr(10, 1), LEASE);
-        assert!(!kernel_cache.is_outdated_from_ahead(&attr(20, 2)), "it was not read ahead");
-        kernel_cache.told_from_ahead(InodeId(5));
+        assert!(!kernel_cache.is_outdated_from_ahead(&changed(1)), "it was not read ahead");
+        assert_eq!(kernel_cache.tell_from_ahead(&attr(10, 1), LEASE), TTL);
         assert!(!kernel_cache.is_outdated_from_ahead(&attr(10, 1)), "it is as it was");
-        assert!(kernel_cache.is_outdated_from_ahead(&attr(20, 2)));
+        assert!(kernel_cache.is_outdated_from_ahead(&changed(1)));
+        kernel_cache.recall(InodeId(5), Recalled::To(Mode::Readers));
+        assert!(!kernel_cache.is_outdated_from_ahead(&changed(1)), "the kernel has forgotten it");
+        kernel_cache.tell(&changed(1), LEASE);
+        kernel_cache.tell_from_ahead(&attr(10, 1), LEASE);
+        assert!(!kernel_cache.is_outdated_from_ahead(&changed(2)), "the service was asked meanwhile");
+    }
+
+    #[test]
+    fn removed_files_are_forgotten_when_they_are_closed() {
+        let kernel_cache = KernelCache::default();
         kernel_cache.tell(&attr(10, 1), LEASE);
-        assert!(!kernel_cache.is_outdated_from_ahead(&attr(20, 2)), "the service was asked again");
+        kernel_cache.open(&attr(10, 1), || Mode::Readers, false);
+        kernel_cache.removed(InodeId(5));
+        assert_eq!(kernel_cache.lock().by_inode.len(), 1, "it is open");
+        kernel_cache.release(InodeId(5), false);
+        assert_eq!(kernel_cache.lock().closed, 1);
+        kernel_cache.removed(InodeId(5));
+        kernel_cache.removed(InodeId(5));
+        let files = kernel_cache.lock();
+        assert_eq!((files.by_inode.len(), files.closed), (0, 0));
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //!   order ([`SKIP_MAX`]). For whoever looks for what others have just done, the service is asked.
 //!
 //! The kernel does not say what a lookup is for. For a name that is about to be made it wants a fresh answer (`O_EXCL`, `mkdir`, `link`),
-//! and does not get one if this is the very name that would be removed next.
+//! and does not get one if this is one of the names that would be removed next.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -102,7 +102,7 @@ impl NamesAhead {
         let mut streaks = self.lock();
         streaks.retain(|streak| match streak.thread == thread {
             true => streak.goes_on(directory, now),
-            false => now.saturating_duration_since(streak.removed) <= TTL,
+            false => now.saturating_duration_since(streak.removed) <= TTL || streak.told.is_some(),
         });
         if let Some(streak) = streaks.iter_mut().find(|streak| streak.thread == thread) {
             (streak.removed, streak.removals) = (now, streak.removals.saturating_add(1));
@@ -113,7 +113,7 @@ impl NamesAhead {
 
     /// The kernel is about to be told what a name is now: that it was made, moved, removed or found, or that this has failed.
     pub(super) fn name_told(&self, directory: InodeId, name: &[u8]) {
-        for streak in self.lock().iter_mut().filter(|streak| streak.directory == directory) {
+        for streak in recent(&mut self.lock()).filter(|streak| streak.directory == directory) {
             streak.note(|told| told.names.insert(name.to_vec()));
             streak.ahead.retain(|(ahead, _)| ahead != name);
         }
@@ -121,7 +121,7 @@ impl NamesAhead {
 
     /// The kernel is about to be told of a file: its attributes, or that it was opened, written or closed.
     pub(super) fn file_told(&self, inode: InodeId) {
-        for streak in self.lock().iter_mut() {
+        for streak in recent(&mut self.lock()) {
             streak.note(|told| told.files.insert(inode));
             streak.ahead.retain(|(_, attr)| attr.inode != inode);
         }
@@ -172,13 +172,27 @@ impl NamesAhead {
             streaks.iter_mut().find(|streak| streak.thread == thread && streak.directory == directory);
         let Some(streak) = streak else { return };
         streak.ahead.clear();
+        (streak.used, streak.misses) = (false, 0);
         if let Some(told) = streak.told.take() {
             let is_told =
                 |name: &[u8], attr: &Attr| told.names.contains(name) || told.files.contains(&attr.inode);
             streak.ahead.extend(fit.into_iter().filter(|(name, attr)| !is_told(name, attr)));
+        } else {
+            // That is not because of its order.
+            streak.used = true;
         }
-        (streak.kept, streak.used) = (streak.ahead.len(), false);
+        streak.kept = streak.ahead.len();
     }
+}
+
+/// Those that may still be answered from, or whose request is on its way. The others are dropped.
+fn recent(streaks: &mut Vec<Streak>) -> impl Iterator<Item = &mut Streak> {
+    if !streaks.is_empty() {
+        let now = Instant::now();
+        streaks
+            .retain(|streak| now.saturating_duration_since(streak.removed) <= TTL || streak.told.is_some());
+    }
+    streaks.iter_mut()
 }
 
 impl Streak {
@@ -361,7 +375,7 @@ mod tests {
         let (names, now) = asked();
         (0..=TOLD_MAX as u64).for_each(|number| names.file_told(InodeId(number)));
         names.answered(THREAD, DIR, entries(1..8).iter());
-        assert_eq!(names.next(THREAD, DIR, &name(1), now), Next::Alone);
+        assert_eq!(names.next(THREAD, DIR, &name(1), now), Next::Ask(8), "which says nothing of the thread");
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::turns;
 /// How often a future that wakes itself is polled before the ring is checked anyway.
 const POLLS_PER_LOOK: u32 = 16;
 /// How long woken tasks may wake others before the ring is checked. A request passes from task to task, in a few microseconds each: they
-/// need not enter the kernel in between, and what they want to send leaves before what waits in the ring for a disk.
+/// need not enter the kernel in between. A task that sends calls the kernel itself, so its message leaves before the writes to disks that
+/// wait in the ring.
 const LOOK_AFTER: Duration = Duration::from_micros(20);
 
 /// Wakes the future given to `block_on`. compio's own loop would poll that future in every round, and enter the
