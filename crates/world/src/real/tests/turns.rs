@@ -53,3 +53,27 @@ fn who_only_waits_has_no_long_turn() {
     });
     assert!(longest("waits").is_none_or(|ms| ms < 50), "{:?}", longest("waits"));
 }
+
+#[test]
+fn a_task_that_never_waits_holds_up_neither_disks_nor_connections_nor_timers() {
+    on_each_disk("restless", |world, path| async move {
+        let is_over = Rc::new(Cell::new(false));
+        let (restless, over) = (world.clone(), Rc::clone(&is_over));
+        world.spawn("restless", async move {
+            while !over.get() {
+                restless.yield_now().await;
+            }
+        });
+        let disk = world.create_disk(&path, 1 << 20).await.unwrap();
+        disk.write(5000, vec![Buf::copy_of(b"shoal")]).await.unwrap();
+        disk.sync().await.unwrap();
+        assert_eq!(*disk.read(5000, 5).await.unwrap(), *b"shoal");
+        let (near, far) = pair(&world).await;
+        world.spawn("test", echo(far));
+        let (mut sender, mut receiver) = near.split();
+        sender.send(frame(1, noise(100), Buf::empty())).await.unwrap();
+        assert!(receiver.recv_within(ANY).await.unwrap().is_some());
+        world.sleep(1_000).await;
+        is_over.set(true);
+    });
+}
