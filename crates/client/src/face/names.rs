@@ -187,7 +187,7 @@ impl Session {
     /// Up to `count` entries of a directory after `cookie` (0 from the start), without `.` and `..`.
     pub async fn readdir(&self, inode: InodeId, cookie: u64, count: u32) -> Result<DirEntries, ClientError> {
         let request = ReadDir { volume: self.link.routes.volume, inode, cookie, count };
-        self.listed(self.link.ask(&request).await?)
+        Ok(self.view_all(self.link.ask(&request).await?))
     }
 
     /// Up to `count` entries of a directory from a name on, in the order of listing. The first is that of the name.
@@ -198,14 +198,14 @@ impl Session {
         count: u32,
     ) -> Result<DirEntries, ClientError> {
         let (volume, name) = (self.link.routes.volume, name.to_vec());
-        self.listed(self.link.ask(&ReadDirFrom { volume, parent, name, count }).await?)
+        Ok(self.view_all(self.link.ask(&ReadDirFrom { volume, parent, name, count }).await?))
     }
 
-    fn listed(&self, mut listed: DirEntries) -> Result<DirEntries, ClientError> {
+    fn view_all(&self, mut listed: DirEntries) -> DirEntries {
         for entry in &mut listed.entries {
             entry.attr = self.view(entry.attr.clone());
         }
-        Ok(listed)
+        listed
     }
 
     /// The volume's space.

@@ -115,30 +115,37 @@ pub(super) fn nanoseconds(time: TimeOrNow) -> i64 {
     nanoseconds.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
+/// Attributes of an inode, for tests that say only what they are about.
+#[cfg(test)]
+pub(super) fn plain_attr(inode: types::InodeId, kind: FileKind) -> Attr {
+    Attr {
+        inode,
+        kind,
+        mode: 0o644,
+        links: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+        object: types::ObjectId(0),
+        stale_end: 0,
+        truncate_seq: 0,
+        changes: 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{InodeId, ObjectId};
+    use types::InodeId;
 
     #[test]
     fn attributes_keep_their_values() {
-        let attr = Attr {
-            inode: InodeId(9),
-            kind: FileKind::File,
-            mode: 0o4755,
-            links: 2,
-            uid: 1,
-            gid: 2,
-            rdev: 3,
-            size: 1025,
-            atime: 5,
-            mtime: 1_700_000_000_123_456_789,
-            ctime: 7,
-            object: ObjectId(8),
-            stale_end: 0,
-            truncate_seq: 0,
-            changes: 0,
-        };
+        let mtime = 1_700_000_000_123_456_789;
+        let attr = Attr { mode: 0o4755, links: 2, uid: 1, gid: 2, rdev: 3, size: 1025, mtime, ..plain() };
         let seen = file_attr(&attr);
         assert_eq!((seen.ino.0, seen.size, seen.blocks, seen.perm), (9, 1025, 3, 0o4755));
         assert_eq!(nanoseconds(TimeOrNow::SpecificTime(seen.mtime)), attr.mtime);
@@ -155,23 +162,7 @@ mod tests {
     }
 
     fn plain() -> Attr {
-        Attr {
-            inode: InodeId(9),
-            kind: FileKind::File,
-            mode: 0o644,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            atime: 0,
-            mtime: 0,
-            ctime: 0,
-            object: ObjectId(8),
-            stale_end: 0,
-            truncate_seq: 0,
-            changes: 0,
-        }
+        plain_attr(InodeId(9), FileKind::File)
     }
 
     /// As fuser gives what the kernel means by so many seconds and nanoseconds.

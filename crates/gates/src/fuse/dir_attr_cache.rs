@@ -173,28 +173,12 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::ObjectId;
+    use crate::fuse::attributes::plain_attr;
 
     const DIR: InodeId = InodeId(5);
 
     fn attr(inode: InodeId, kind: FileKind) -> Attr {
-        Attr {
-            inode,
-            kind,
-            mode: 0o755,
-            links: 2,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            atime: 0,
-            mtime: 0,
-            ctime: 0,
-            object: ObjectId(0),
-            stale_end: 0,
-            truncate_seq: 0,
-            changes: 0,
-        }
+        Attr { links: 2, ..plain_attr(inode, kind) }
     }
 
     /// The directory after so many changes of its names.

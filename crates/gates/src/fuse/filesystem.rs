@@ -168,7 +168,9 @@ impl Filesystem for Gate {
             return reply.attr(if self.mount.is_exclusive() { &full } else { &ttl }, &told);
         }
         let asked = self.ask_attr(async |session| session.getattr(inode).await);
-        self.names_ahead.file_told(inode);
+        if asked.is_err() {
+            self.names_ahead.file_told(inode);
+        }
         if asked == Err(Errno::ESTALE)
             && let Some(removed) = self.open_dirs.removed(inode).or_else(|| self.special.removed(inode))
         {

@@ -314,27 +314,12 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuse::attributes::plain_attr;
 
     const LEASE: Duration = Duration::from_secs(3);
 
     fn attr(size: u64, mtime: i64) -> Attr {
-        Attr {
-            inode: InodeId(5),
-            kind: FileKind::File,
-            mode: 0o644,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size,
-            atime: 0,
-            mtime,
-            ctime: 0,
-            object: ObjectId(1),
-            stale_end: 0,
-            truncate_seq: 0,
-            changes: 0,
-        }
+        Attr { size, mtime, ..plain_attr(InodeId(5), FileKind::File) }
     }
 
     #[test]

@@ -240,30 +240,14 @@ impl Streak {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::ObjectId;
+    use crate::fuse::attributes::plain_attr;
 
     const DIR: InodeId = InodeId(5);
     const THREAD: u32 = 77;
     const MS: Duration = Duration::from_millis(1);
 
     fn entry(number: u64, changes: u64) -> DirEntry {
-        let attr = Attr {
-            inode: InodeId(1000 + number),
-            kind: FileKind::File,
-            mode: 0o755,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 9,
-            atime: 0,
-            mtime: 0,
-            ctime: 0,
-            object: ObjectId(0),
-            stale_end: 0,
-            truncate_seq: 0,
-            changes,
-        };
+        let attr = Attr { size: 9, changes, ..plain_attr(InodeId(1000 + number), FileKind::File) };
         DirEntry { cookie: number, name: name(number), attr }
     }
 

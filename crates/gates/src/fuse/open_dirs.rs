@@ -79,27 +79,11 @@ impl OpenDirs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::ObjectId;
+    use crate::fuse::attributes::plain_attr;
     use types::messages::names::FileKind;
 
     fn directory(inode: u64) -> Attr {
-        Attr {
-            inode: InodeId(inode),
-            kind: FileKind::Directory,
-            mode: 0o755,
-            links: 2,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 3,
-            atime: 0,
-            mtime: 0,
-            ctime: 0,
-            object: ObjectId(0),
-            stale_end: 0,
-            truncate_seq: 0,
-            changes: 0,
-        }
+        Attr { mode: 0o755, links: 2, size: 3, ..plain_attr(InodeId(inode), FileKind::Directory) }
     }
 
     #[test]

@@ -51,26 +51,10 @@ impl SpecialFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::ObjectId;
+    use crate::fuse::attributes::plain_attr;
 
     fn attr(inode: u64, kind: FileKind) -> Attr {
-        Attr {
-            inode: InodeId(inode),
-            kind,
-            mode: 0o640,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            atime: 0,
-            mtime: 0,
-            ctime: 0,
-            object: ObjectId(0),
-            stale_end: 0,
-            truncate_seq: 0,
-            changes: 0,
-        }
+        Attr { mode: 0o640, ..plain_attr(InodeId(inode), kind) }
     }
 
     #[test]
