@@ -3,8 +3,12 @@
 
 bench/spikes/names.py [SHOAL]: three machines with servers and one with the mount, each a network namespace behind a link of MBIT
 (1000) Mbit/s each way. Bricks and stores are in RAM. Four programs, and one, make files of 1 KiB, stat them, and unlink them, all in
-one directory; `list` is `ls -l` of it. Files per second, medians of TURNS (3) turns of SYSTEMS (shoal,shoal-1,...); each turn starts every system anew. The kernel's
-and the client's caches are empty for stat and list. Installs what is missing. Needs root.
+one directory; `list` is `ls -l` of it. Files per second, medians of TURNS (3) turns of SYSTEMS (shoal,shoal-1,...); each turn starts
+every system anew. The kernel's and the client's caches are empty for stat and list. SHOAL is what `cargo build --profile dist -p cli`
+builds. Installs what is missing. Needs root.
+
+The processors are kept awake, as tuned's profile `latency-performance` does: in a virtual machine one that sleeps may need 30 to 150
+microseconds to wake up, and each operation waits for four to six of them. ASLEEP=1 lets them sleep.
 
     shoal      three bricks (code 2+1), three metadata servers       shoal-1    the same with one metadata server
     moosefs    three chunk servers (two copies), one master: its free edition has no second one
@@ -19,11 +23,14 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import nullcontext
 from pathlib import Path
+from typing import BinaryIO
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -284,9 +291,17 @@ def measure(system: System) -> dict[str, float]:
     return rates
 
 
+def awake() -> BinaryIO:
+    """Keeps the processors awake until it is closed: Documentation/power/pm_qos_interface.rst of the kernel."""
+    request = Path("/dev/cpu_dma_latency").open("wb", buffering=0)
+    request.write(struct.pack("i", 0))
+    return request
+
+
 def measure_all(shoal: Path, names: list[str]) -> int:
     try:
-        return measure_turns(shoal, names)
+        with nullcontext() if os.environ.get("ASLEEP") else awake():
+            return measure_turns(shoal, names)
     except Failed as error:
         say(f"error: {error}")
         return 1
@@ -309,7 +324,7 @@ def measure_turns(shoal: Path, names: list[str]) -> int:
 
 
 def main() -> int:
-    shoal = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parent.parent / "target" / "release" / "shoal").resolve()
+    shoal = Path(sys.argv[1] if len(sys.argv) > 1 else HERE.parent.parent / "target" / "dist" / "shoal").resolve()
     names = os.environ.get("SYSTEMS", ",".join(SYSTEMS)).split(",")
     install.loads(TOOLS)
     for name in names:
