@@ -3,7 +3,8 @@
 //! Before each removal the kernel asks which file the name is of, unless it was told within the last second ([`TTL`]). Whoever
 //! removes a large directory has listed it longer ago than that, so it waits for two answers of the service for each file. But it
 //! removes one name after the other as they were listed. So when a thread that has just removed some names asks for another one of
-//! the same directory, this mount asks for those that follow it too, and answers the thread's next lookups from them.
+//! the same directory, this mount asks for those that follow it too, and answers the thread's next lookups from them. Several threads
+//! that share the work share these names.
 //!
 //! What may be shown, and to whom:
 //!
@@ -37,6 +38,8 @@ const NAMES: std::ops::RangeInclusive<u32> = 8..=192;
 const SKIP_MAX: usize = 15;
 /// Lookups of other names, one after the other, until a thread is taken for one that does not remove them in the order of listing.
 const MISSES_MAX: u32 = 16;
+/// It is tried again after this part of the removals that there were until then: seldom in a large directory.
+const RETRY_AFTER: u32 = 4;
 /// Most threads that remove at a time. Nothing is read ahead of others.
 const THREADS_MAX: usize = 16;
 /// What the kernel says of a thread that it cannot name here.
@@ -59,6 +62,8 @@ struct Streak {
     removals: u32,
     /// Names in the next request. None if the thread does not remove them in the order of listing.
     count: Option<u32>,
+    /// How many removals there were when this showed last.
+    gave_up: u32,
     /// What was told since the request was sent that is on its way, if there is one.
     told: Option<Told>,
     /// When the last request was sent.
@@ -115,7 +120,7 @@ impl NamesAhead {
     pub(super) fn name_told(&self, directory: InodeId, name: &[u8]) {
         for streak in recent(&mut self.lock()).filter(|streak| streak.directory == directory) {
             streak.note(|told| told.names.insert(name.to_vec()));
-            streak.ahead.retain(|(ahead, _)| ahead != name);
+            streak.drop_first(|ahead, _| ahead == name);
         }
     }
 
@@ -123,34 +128,34 @@ impl NamesAhead {
     pub(super) fn file_told(&self, inode: InodeId) {
         for streak in recent(&mut self.lock()) {
             streak.note(|told| told.files.insert(inode));
-            streak.ahead.retain(|(_, attr)| attr.inode != inode);
+            streak.drop_first(|_, attr| attr.inode == inode);
         }
     }
 
     /// A thread looks for a name.
     pub(super) fn next(&self, thread: u32, directory: InodeId, name: &[u8], now: Instant) -> Next {
         let mut streaks = self.lock();
-        let streak =
-            streaks.iter_mut().find(|streak| streak.thread == thread && streak.goes_on(directory, now));
-        let Some(streak) = streak.filter(|streak| streak.removals >= REMOVALS_MIN) else {
-            return Next::Alone;
-        };
-        let left = (streak.asked + TTL).saturating_duration_since(now);
-        if !left.is_zero() && !streak.ahead.is_empty() {
-            let at = streak.ahead.iter().take(1 + SKIP_MAX).position(|(ahead, _)| ahead == name);
-            if let Some((_, attr)) = at.and_then(|at| streak.ahead.drain(..=at).next_back()) {
-                (streak.used, streak.misses) = (true, 0);
-                return Next::Known(Box::new(attr), left);
-            }
+        let at = streaks.iter().position(|streak| streak.thread == thread && streak.goes_on(directory, now));
+        let Some(at) = at.filter(|at| streaks[*at].removals >= REMOVALS_MIN) else { return Next::Alone };
+        streaks.swap(0, at);
+        let Some((streak, others)) = streaks.split_first_mut() else { return Next::Alone };
+        if let Some(known) = streak.take(name, now) {
+            return known;
+        }
+        if !streak.is_used_up(now) {
             streak.misses += 1;
             if streak.misses == MISSES_MAX {
-                streak.count = None;
-                streak.ahead.clear();
+                streak.give_up();
             }
             return Next::Alone;
         }
-        streak.adapt();
+        streak.adapt(now);
         let Some(count) = streak.count else { return Next::Alone };
+        if let Some(other) = others.iter().find(|other| other.has(directory, name, now)) {
+            streak.join(other, name);
+            return streak.take(name, now).unwrap_or(Next::Alone);
+        }
+        streak.ahead.clear();
         (streak.told, streak.asked) = (Some(Told::default()), now);
         Next::Ask(count)
     }
@@ -203,6 +208,7 @@ impl Streak {
             removed: now,
             removals: 1,
             count: Some(*NAMES.start()),
+            gave_up: 0,
             told: None,
             asked: now,
             kept: 0,
@@ -226,14 +232,66 @@ impl Streak {
         }
     }
 
+    /// Drops the one entry for which this holds: no name is there twice, and no file has two. Mostly it is one of the first.
+    fn drop_first(&mut self, is_it: impl Fn(&[u8], &Attr) -> bool) {
+        if let Some(at) = self.ahead.iter().position(|(name, attr)| is_it(name, attr)) {
+            self.ahead.remove(at);
+        }
+    }
+
+    /// How long the names may still be believed.
+    fn left(&self, now: Instant) -> Duration {
+        (self.asked + TTL).saturating_duration_since(now)
+    }
+
+    /// Takes a name, if it is one of the next, and leaves out those before it.
+    fn take(&mut self, name: &[u8], now: Instant) -> Option<Next> {
+        let left = Some(self.left(now)).filter(|left| !left.is_zero())?;
+        let at = self.ahead.iter().take(1 + SKIP_MAX).position(|(ahead, _)| ahead == name)?;
+        let (_, attr) = self.ahead.drain(..=at).next_back()?;
+        (self.used, self.misses) = (true, 0);
+        Some(Next::Known(Box::new(attr), left))
+    }
+
+    /// Whether a name that is not one of the next may follow them all.
+    fn is_used_up(&self, now: Instant) -> bool {
+        self.left(now).is_zero() || self.ahead.len() <= SKIP_MAX
+    }
+
+    /// Whether a name of this directory is ahead, wherever.
+    fn has(&self, directory: InodeId, name: &[u8], now: Instant) -> bool {
+        self.directory == directory
+            && !self.left(now).is_zero()
+            && self.ahead.iter().any(|(ahead, _)| ahead == name)
+    }
+
+    /// Goes on with the names that were read ahead of another thread, from this one on.
+    fn join(&mut self, other: &Streak, name: &[u8]) {
+        self.ahead = other.ahead.iter().skip_while(|(ahead, _)| ahead != name).cloned().collect();
+        (self.asked, self.kept) = (other.asked, self.ahead.len());
+    }
+
+    /// Takes the thread for one that does not remove names in the order of listing, for a while.
+    fn give_up(&mut self) {
+        (self.count, self.gave_up) = (None, self.removals);
+        self.ahead.clear();
+        self.kept = 0;
+    }
+
     /// Decides how many names the next request is for, by how many of the last one's are left. Other threads may have removed some.
-    fn adapt(&mut self) {
-        let Some(count) = self.count else { return };
-        self.count = match self.used {
-            false if count == *NAMES.start() => None,
-            true if 2 * self.ahead.len() < self.kept => Some((2 * count).min(*NAMES.end())),
-            _ => Some((count / 2).max(*NAMES.start())),
-        };
+    fn adapt(&mut self, now: Instant) {
+        let is_in_time = !self.left(now).is_zero();
+        let was_too_few = self.kept > 0 && (is_in_time || 2 * self.ahead.len() < self.kept);
+        match self.count {
+            // A directory that several programs have filled may have names in another order only here and there.
+            None if self.removals - self.gave_up > self.gave_up / RETRY_AFTER => {
+                (self.count, self.used) = (Some(*NAMES.start()), true);
+            }
+            None => {}
+            Some(count) if !self.used && count == *NAMES.start() => self.give_up(),
+            Some(count) if self.used && was_too_few => self.count = Some((2 * count).min(*NAMES.end())),
+            Some(count) => self.count = Some((count / 2).max(*NAMES.start())),
+        }
     }
 }
 
@@ -394,7 +452,18 @@ mod tests {
         }
         assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
         assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
-        // Whoever begins anew is tried again.
+        // It is tried again after some more removals, seldom.
+        (0..97).for_each(|_| names.removed(THREAD, DIR, now));
+        assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Ask(8));
+        names.answered(THREAD, DIR, entries(1..8).iter());
+        assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
+        for _ in 0..25 {
+            names.removed(THREAD, DIR, now);
+            assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Alone);
+        }
+        names.removed(THREAD, DIR, now);
+        assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Ask(8));
+        // Whoever begins anew is, too.
         remove(&names, THREAD, InodeId(6), now);
         assert_eq!(names.next(THREAD, InodeId(6), &name(0), now), Next::Ask(8));
         // Nothing of an answer may be kept: all have several names, for example.
@@ -403,14 +472,50 @@ mod tests {
         assert_eq!(names.next(THREAD, DIR, &name(1), now), Next::Alone);
     }
 
+    /// What is left then are names that other threads are about to remove.
+    #[test]
+    fn more_names_are_read_when_few_are_left() {
+        let (names, now) = answered();
+        assert_eq!(known(&names, 2, now), Some(2));
+        assert_eq!(names.next(THREAD, DIR, &name(20), now), Next::Ask(16));
+        assert!(names.lock()[0].ahead.is_empty(), "they would be believed for too long");
+        names.answered(THREAD, DIR, entries(21..40).iter());
+        assert_eq!(known(&names, 23, now), Some(23));
+        assert_eq!(names.next(THREAD, DIR, &name(60), now), Next::Alone, "too many are left");
+        assert_eq!(known(&names, 24, now), Some(24));
+        assert_eq!(names.next(THREAD, DIR, &name(60), now), Next::Ask(32));
+    }
+
     #[test]
     fn names_that_others_remove_are_no_waste() {
         let (names, now) = answered();
         assert_eq!(known(&names, 4, now), Some(4));
         [5, 6].iter().for_each(|number| names.name_told(DIR, &name(*number)));
-        assert_eq!(names.next(THREAD, DIR, &name(8), now), Next::Alone);
         names.lock()[0].asked -= TTL;
         assert_eq!(names.next(THREAD, DIR, &name(8), now), Next::Ask(16));
+    }
+
+    #[test]
+    fn threads_share_what_was_read() {
+        let next = |names: &NamesAhead, thread, number, now| match names.next(thread, DIR, &name(number), now)
+        {
+            Next::Known(attr, left) => (Some(attr.inode.0 - 1000), left),
+            _ => (None, Duration::ZERO),
+        };
+        let (names, now) = asked();
+        names.answered(THREAD, DIR, entries(1..100).iter());
+        let later = now + 10 * MS;
+        [THREAD + 1, THREAD + 2].iter().for_each(|thread| remove(&names, *thread, DIR, later));
+        assert_eq!(next(&names, THREAD + 1, 50, later), (Some(50), TTL - 10 * MS), "not for longer");
+        names.name_told(DIR, &name(52));
+        assert_eq!(next(&names, THREAD + 1, 51, later), (Some(51), TTL - 10 * MS));
+        assert_eq!(next(&names, THREAD + 1, 52, later), (None, Duration::ZERO));
+        assert_eq!(next(&names, THREAD, 52, later), (None, Duration::ZERO));
+        // Of another directory, or too old.
+        remove(&names, THREAD + 3, InodeId(6), later);
+        assert_eq!(names.next(THREAD + 3, InodeId(6), &name(60), later), Next::Ask(8));
+        names.lock().iter_mut().for_each(|streak| streak.asked -= TTL);
+        assert_eq!(names.next(THREAD + 2, DIR, &name(60), later), Next::Ask(8));
     }
 
     #[test]
