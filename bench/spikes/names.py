@@ -67,6 +67,8 @@ class Network:
             own = os.readlink("/proc/self/ns/net")
             until("a namespace", 10, lambda: os.readlink(f"/proc/{holder.pid}/ns/net") != own)
             self.machines[machine] = holder.pid
+            # That of the turn before may still be there: the kernel takes namespaces down some time after their last process.
+            run(f"ip link delete cable{machine}".split(), 10, check=False)
             run(f"ip link add cable{machine} type veth peer name eth0 netns {holder.pid}".split(), 10)
             run(f"ip link set cable{machine} master bridge up".split(), 10)
             for line in ("ip link set lo up", f"ip address add {ip(machine)}/24 dev eth0", "ip link set eth0 up"):

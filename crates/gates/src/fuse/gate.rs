@@ -177,10 +177,14 @@ impl Gate {
         let mut entries = listed.map(|listed| listed.entries);
         let found = entries.as_mut().ok().filter(|entries| entries.first().is_some_and(|it| it.name == name));
         let found = found.map(|entries| entries.remove(0).attr);
-        // A file that is opened after this is told when it is open.
-        let ahead = entries.as_ref().map_or(&[][..], |entries| entries);
-        let ahead = ahead.iter().filter(|entry| !self.mount.is_open(entry.attr.inode));
-        self.names_ahead.answered(thread, parent, ahead);
+        match &entries {
+            Ok(ahead) => {
+                // A file that is opened after this is told when it is open.
+                let ahead = ahead.iter().filter(|entry| !self.mount.is_open(entry.attr.inode));
+                self.names_ahead.answered(thread, parent, ahead);
+            }
+            Err(_) => self.names_ahead.failed(thread, parent),
+        }
         match (found, entries) {
             (Some(attr), _) => {
                 self.dir_attrs.update(question, &attr);

@@ -13,8 +13,9 @@
 //!   that is on its way meanwhile ([`NamesAhead::name_told`], [`NamesAhead::file_told`]).
 //! * Files that are open here, or have several names, are left out: their attributes may change by what is done elsewhere or to
 //!   another name. So are directories ([`dir_names`](super::dir_names)).
-//! * Only the thread that removes gets these answers, within [`PAUSE_MAX`] of its last removal, for the next of the names in their
-//!   order ([`SKIP_MAX`]). For whoever looks for what others have just done, the service is asked.
+//! * Only a thread that removes gets these answers, within [`PAUSE_MAX`] of its last removal, for the next of the names in their
+//!   order ([`SKIP_MAX`]), or the next of another such thread ([`SHARED_MAX`]). For whoever looks for what others have just done, the
+//!   service is asked.
 //!
 //! The kernel does not say what a lookup is for. For a name that is about to be made it wants a fresh answer (`O_EXCL`, `mkdir`, `link`),
 //! and does not get one if this is one of the names that would be removed next.
@@ -36,9 +37,11 @@ const REMOVALS_MIN: u32 = 3;
 const NAMES: std::ops::RangeInclusive<u32> = 8..=192;
 /// A lookup may leave out so many names: other threads may be about to remove them.
 const SKIP_MAX: usize = 15;
+/// A thread shares what was read ahead of another one if its name is one of so many.
+const SHARED_MAX: usize = 64;
 /// Lookups of other names, one after the other, until a thread is taken for one that does not remove them in the order of listing.
 const MISSES_MAX: u32 = 16;
-/// It is tried again after this part of the removals that there were until then: seldom in a large directory.
+/// It is tried again when it has removed more names than until then, by one part of so many: seldom in a large directory.
 const RETRY_AFTER: u32 = 4;
 /// Most threads that remove at a time. Nothing is read ahead of others.
 const THREADS_MAX: usize = 16;
@@ -66,9 +69,9 @@ struct Streak {
     gave_up: u32,
     /// What was told since the request was sent that is on its way, if there is one.
     told: Option<Told>,
-    /// When the last request was sent.
+    /// When the request for these names was sent.
     asked: Instant,
-    /// How many names of its answer were kept, and whether the thread has asked for any of these.
+    /// How many names were kept of them, and whether somebody has asked for any of these.
     kept: usize,
     used: bool,
     /// For how many others it has asked since.
@@ -120,7 +123,8 @@ impl NamesAhead {
     pub(super) fn name_told(&self, directory: InodeId, name: &[u8]) {
         for streak in recent(&mut self.lock()).filter(|streak| streak.directory == directory) {
             streak.note(|told| told.names.insert(name.to_vec()));
-            streak.drop_first(|ahead, _| ahead == name);
+            // If somebody else has removed it, its order was right.
+            streak.used |= streak.drop_first(|ahead, _| ahead == name);
         }
     }
 
@@ -142,26 +146,28 @@ impl NamesAhead {
         if let Some(known) = streak.take(name, now) {
             return known;
         }
-        if !streak.is_used_up(now) {
+        if streak.count.is_some() {
             streak.misses += 1;
             if streak.misses == MISSES_MAX {
                 streak.give_up();
             }
+        }
+        if !streak.is_used_up(now) {
             return Next::Alone;
         }
-        streak.adapt(now);
-        let Some(count) = streak.count else { return Next::Alone };
-        if let Some(other) = others.iter().find(|other| other.has(directory, name, now)) {
+        let other = others.iter().find(|other| other.has(directory, name, now));
+        if let Some(other) = other.filter(|_| streak.count.is_some()) {
             streak.join(other, name);
             return streak.take(name, now).unwrap_or(Next::Alone);
         }
+        streak.adapt(now);
+        let Some(count) = streak.count else { return Next::Alone };
         streak.ahead.clear();
         (streak.told, streak.asked) = (Some(Told::default()), now);
         Next::Ask(count)
     }
 
-    /// The names that follow the one for which a thread has asked; none if that has failed. Files that are open here must not be among
-    /// them.
+    /// The names that follow the one for which a thread has asked. Files that are open here must not be among them.
     pub(super) fn answered<'a>(
         &self,
         thread: u32,
@@ -187,6 +193,17 @@ impl NamesAhead {
             streak.used = true;
         }
         streak.kept = streak.ahead.len();
+    }
+
+    /// What a thread has asked for has failed: there is no such name, for example.
+    pub(super) fn failed(&self, thread: u32, directory: InodeId) {
+        let mut streaks = self.lock();
+        let streak =
+            streaks.iter_mut().find(|streak| streak.thread == thread && streak.directory == directory);
+        if let Some(streak) = streak {
+            // That is not because of its order.
+            (streak.told, streak.kept, streak.used) = (None, 0, true);
+        }
     }
 }
 
@@ -232,11 +249,10 @@ impl Streak {
         }
     }
 
-    /// Drops the one entry for which this holds: no name is there twice, and no file has two. Mostly it is one of the first.
-    fn drop_first(&mut self, is_it: impl Fn(&[u8], &Attr) -> bool) {
-        if let Some(at) = self.ahead.iter().position(|(name, attr)| is_it(name, attr)) {
-            self.ahead.remove(at);
-        }
+    /// Drops the entry for which this holds, if there is one: no name is there twice, and no file has two names.
+    fn drop_first(&mut self, is_it: impl Fn(&[u8], &Attr) -> bool) -> bool {
+        let at = self.ahead.iter().position(|(name, attr)| is_it(name, attr));
+        at.and_then(|at| self.ahead.remove(at)).is_some()
     }
 
     /// How long the names may still be believed.
@@ -258,11 +274,10 @@ impl Streak {
         self.left(now).is_zero() || self.ahead.len() <= SKIP_MAX
     }
 
-    /// Whether a name of this directory is ahead, wherever.
+    /// Whether a thread that is about to remove a name may share these.
     fn has(&self, directory: InodeId, name: &[u8], now: Instant) -> bool {
-        self.directory == directory
-            && !self.left(now).is_zero()
-            && self.ahead.iter().any(|(ahead, _)| ahead == name)
+        let mut next = self.ahead.iter().take(SHARED_MAX);
+        self.directory == directory && !self.left(now).is_zero() && next.any(|(ahead, _)| ahead == name)
     }
 
     /// Goes on with the names that were read ahead of another thread, from this one on.
@@ -285,7 +300,7 @@ impl Streak {
         match self.count {
             // A directory that several programs have filled may have names in another order only here and there.
             None if self.removals - self.gave_up > self.gave_up / RETRY_AFTER => {
-                (self.count, self.used) = (Some(*NAMES.start()), true);
+                (self.count, self.used, self.misses) = (Some(*NAMES.start()), true, 0);
             }
             None => {}
             Some(count) if !self.used && count == *NAMES.start() => self.give_up(),
@@ -511,11 +526,50 @@ mod tests {
         assert_eq!(next(&names, THREAD + 1, 51, later), (Some(51), TTL - 10 * MS));
         assert_eq!(next(&names, THREAD + 1, 52, later), (None, Duration::ZERO));
         assert_eq!(next(&names, THREAD, 52, later), (None, Duration::ZERO));
-        // Of another directory, or too old.
+        // Not one of the next of anybody; of another directory; too old.
+        let (far, _) = next(&names, THREAD + 2, 99, later);
+        assert_eq!(far, Some(99), "it is not far for the second thread");
+        assert_eq!(
+            names.next(THREAD, DIR, &name(98), later),
+            Next::Alone,
+            "too far for a thread that has names of its own"
+        );
         remove(&names, THREAD + 3, InodeId(6), later);
         assert_eq!(names.next(THREAD + 3, InodeId(6), &name(60), later), Next::Ask(8));
         names.lock().iter_mut().for_each(|streak| streak.asked -= TTL);
-        assert_eq!(names.next(THREAD + 2, DIR, &name(60), later), Next::Ask(8));
+        assert_eq!(names.next(THREAD + 2, DIR, &name(60), later), Next::Ask(16));
+    }
+
+    /// A thread that is overtaken has not shown that it goes by another order.
+    #[test]
+    fn a_thread_that_others_overtake_goes_on_with_their_names() {
+        let (names, now) = answered();
+        remove(&names, THREAD + 1, DIR, now);
+        for number in 1..8 {
+            assert!(matches!(names.next(THREAD + 1, DIR, &name(number), now), Next::Known(..)));
+            names.name_told(DIR, &name(number));
+        }
+        assert_eq!(names.next(THREAD + 1, DIR, &name(8), now), Next::Ask(16));
+        names.answered(THREAD + 1, DIR, entries(9..24).iter());
+        assert_eq!(known(&names, 9, now), Some(9));
+        (10..24).for_each(|number| names.name_told(DIR, &name(number)));
+        assert_eq!(names.next(THREAD, DIR, &name(30), now), Next::Ask(16));
+    }
+
+    /// Whoever looks for another name before each removal gets nothing of it, and stops reading ahead.
+    #[test]
+    fn names_that_do_not_exist_are_asked_for_alone_in_the_end() {
+        let (names, now) = (NamesAhead::default(), Instant::now());
+        let asked = (0..100).filter(|step| {
+            remove(&names, THREAD, DIR, now);
+            let Next::Ask(count) = names.next(THREAD, DIR, &name(*step), now) else { return false };
+            match step % 2 {
+                0 => names.answered(THREAD, DIR, entries(step + 2..step + 1 + u64::from(count)).iter()),
+                _ => names.failed(THREAD, DIR),
+            }
+            true
+        });
+        assert!(asked.count() < 60);
     }
 
     #[test]
@@ -617,7 +671,10 @@ mod tests {
                         names.file_told(InodeId(1000 + file));
                     },
                     4 => if let Some(Some(listed)) = waiting[thread].take_if(|listed| listed.is_some()) {
-                        names.answered(threads[thread], DIR, listed.iter());
+                        match more {
+                            0 | 1 => names.failed(threads[thread], DIR),
+                            _ => names.answered(threads[thread], DIR, listed.iter()),
+                        }
                     },
                     5 => if let Some(listed) = &mut waiting[thread] { *listed = Some(service.list()) },
                     _ => if waiting[thread].is_none() {
