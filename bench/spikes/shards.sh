@@ -1,7 +1,8 @@
 #!/bin/bash
 # Small files in two volumes, where each metadata server has a part of a core of its own: `shards.sh SHOAL [PERCENT] [TURNS]`.
 # So a machine with two cores shows what several machines would: the servers are the bottleneck, not the clients and bricks beside
-# them. Bricks and stores in RAM (tmpfs), code 2+1. Needs the cpu controller of cgroups (v1).
+# them. Bricks and stores in RAM (tmpfs), code 2+1. Needs the cpu controller of cgroups (v1). The processors are kept awake, as in
+# names.py, unless ASLEEP is set.
 #
 #   one          one server
 #   three        three servers, each on a machine of its own
@@ -25,6 +26,7 @@ end() {
     rm -rf "$ram"/meta* "$ram"/disk* "$ram"/log*
 }
 trap 'end >/dev/null 2>&1; rm -rf "$ram"' EXIT
+[ -n "${ASLEEP:-}" ] || { exec 9>/dev/cpu_dma_latency; printf '\0\0\0\0' >&9; }
 begin() { # log, command
     local log=$ram/log-$1; shift
     "$@" >"$log" 2>&1 </dev/null & pids+=($!)
