@@ -295,8 +295,11 @@ def measure(system: System) -> dict[str, float]:
 
 def awake() -> BinaryIO:
     """Keeps the processors awake until it is closed: Documentation/power/pm_qos_interface.rst of the kernel."""
-    request = Path("/dev/cpu_dma_latency").open("wb", buffering=0)
-    request.write(struct.pack("i", 0))
+    try:
+        request = Path("/dev/cpu_dma_latency").open("wb", buffering=0)
+        request.write(struct.pack("i", 0))
+    except OSError as error:
+        raise Failed(f"the processors cannot be kept awake: {error}; ASLEEP=1 lets them sleep") from error
     return request
 
 

@@ -37,11 +37,11 @@ const REMOVALS_MIN: u32 = 3;
 const NAMES: std::ops::RangeInclusive<u32> = 8..=192;
 /// A lookup may leave out so many names: other threads may be about to remove them.
 const SKIP_MAX: usize = 15;
-/// A thread shares what was read ahead of another one if its name is one of so many.
+/// A thread shares what was read ahead of another one if its name is one of the next so many there.
 const SHARED_MAX: usize = 64;
 /// Lookups of other names, one after the other, until a thread is taken for one that does not remove them in the order of listing.
 const MISSES_MAX: u32 = 16;
-/// It is tried again when it has removed more names than until then, by one part of so many: seldom in a large directory.
+/// It is tried again once there are a quarter more removals than then: seldom in a large directory.
 const RETRY_AFTER: u32 = 4;
 /// Most threads that remove at a time. Nothing is read ahead of others.
 const THREADS_MAX: usize = 16;
