@@ -155,8 +155,8 @@ impl NamesAhead {
         if !streak.is_used_up(now) {
             return Next::Alone;
         }
-        let other = others.iter().find(|other| other.has(directory, name, now));
-        if let Some(other) = other.filter(|_| streak.count.is_some()) {
+        let other = streak.count.and_then(|_| others.iter().find(|other| other.has(directory, name, now)));
+        if let Some(other) = other {
             streak.join(other, name);
             return streak.take(name, now).unwrap_or(Next::Alone);
         }
