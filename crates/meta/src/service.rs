@@ -46,7 +46,7 @@ use futures_util::future::{join, join5, select};
 use types::messages::replica::MetaMember;
 use types::messages::session::Role;
 use types::{ClusterId, Refusal};
-use world::{Handler, Identity, Listener, Notify, Peers, World, serve};
+use world::{Handler, Identity, Listener, LocalBoxFuture, Notify, Peers, World, serve};
 
 use crate::cluster::{Cluster, Recovery};
 use crate::cluster_id::cluster_of;
@@ -150,7 +150,17 @@ pub struct Service {
 
 impl Service {
     /// Reads the store of a server that is alone, and begins to listen. All leases count from now.
-    pub async fn start(world: World, engine: Engine, options: MetaOptions) -> Result<Service, MetaError> {
+    ///
+    /// The future is boxed, so that this crate compiles it once, and not every program that awaits it.
+    pub fn start(
+        world: World,
+        engine: Engine,
+        options: MetaOptions,
+    ) -> LocalBoxFuture<'static, Result<Service, MetaError>> {
+        Box::pin(Service::start_unboxed(world, engine, options))
+    }
+
+    async fn start_unboxed(world: World, engine: Engine, options: MetaOptions) -> Result<Service, MetaError> {
         let found = cluster_of(&engine)?.ok_or(MetaError::NoCluster)?;
         let expected = options.identity.cluster;
         if expected != ClusterId::default() && expected != found {
@@ -275,7 +285,13 @@ impl Service {
     }
 
     /// Serves until dropped, or until it cannot go on. If the store failed, the process should be restarted.
-    pub async fn run(self) -> Ended {
+    ///
+    /// The future is boxed, so that this crate compiles it once, and not every program that awaits it.
+    pub fn run(self) -> LocalBoxFuture<'static, Ended> {
+        Box::pin(self.run_unboxed())
+    }
+
+    async fn run_unboxed(self) -> Ended {
         let Service { shared, listener, identity, journal } = self;
         let failed = shared.failed.wait();
         let for_calls = Rc::clone(&shared);

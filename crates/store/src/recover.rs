@@ -12,7 +12,7 @@ use types::limits::BLOCK;
 use types::wire::{Record, from_bytes};
 use types::{BrickId, Buf, ClusterId, Incarnation, StripeKey};
 use world::direct::DirectOptions;
-use world::{Disk, DiskMode, Notify, Peers, World};
+use world::{Disk, DiskMode, LocalBoxFuture, Notify, Peers, World};
 
 use crate::error::BrickError;
 use crate::journal::{self, Journal, ReplayedRecord};
@@ -65,7 +65,18 @@ pub async fn format(world: &World, disk: &Disk, options: &FormatOptions) -> Resu
 
 impl Brick {
     /// Opens a brick and listens. [`Brick::run`] begins to serve. With a cache, clients' reads go through it.
-    pub async fn start(
+    ///
+    /// The future is boxed, so that this crate compiles it once, and not every program that awaits it.
+    pub fn start(
+        world: World,
+        disk: Disk,
+        cache: Option<CacheFile>,
+        options: BrickOptions,
+    ) -> LocalBoxFuture<'static, Result<Brick, BrickError>> {
+        Box::pin(Brick::start_unboxed(world, disk, cache, options))
+    }
+
+    async fn start_unboxed(
         world: World,
         disk: Disk,
         cache: Option<CacheFile>,

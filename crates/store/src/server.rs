@@ -20,7 +20,7 @@ use types::{
     VolumeId,
 };
 use world::direct::in_class;
-use world::{Answer, Call, Disk, Handler, Identity, Listener, Notify, Peers, World};
+use world::{Answer, Call, Disk, Handler, Identity, Listener, LocalBoxFuture, Notify, Peers, World};
 
 use crate::error::BrickError;
 use crate::join::Backoff;
@@ -165,7 +165,13 @@ impl Brick {
     }
 
     /// Serves until the disk fails or the future is dropped.
-    pub async fn run(self) -> Result<(), BrickError> {
+    ///
+    /// The future is boxed, so that this crate compiles it once, and not every program that awaits it.
+    pub fn run(self) -> LocalBoxFuture<'static, Result<(), BrickError>> {
+        Box::pin(self.run_unboxed())
+    }
+
+    async fn run_unboxed(self) -> Result<(), BrickError> {
         let server = self.server.clone();
         match select(pin!(self.serve()), pin!(server.disk.lost())).await {
             Either::Left((served, _)) => served,

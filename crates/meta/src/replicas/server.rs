@@ -7,7 +7,7 @@ use futures_util::future::{Either, select};
 use types::messages::replica::MetaStatus;
 use types::messages::session::Role;
 use types::{Buf, ClusterId, Epoch};
-use world::{CallError, Identity, ListenSocket, Listener, Notify, Peers, World, serve};
+use world::{CallError, Identity, ListenSocket, Listener, LocalBoxFuture, Notify, Peers, World, serve};
 
 use super::copy::{Copied, ballot, is_incomplete, members_of, open_store};
 use super::election::Elected;
@@ -63,7 +63,13 @@ impl Server {
     ///
     /// # Errors
     /// Why it cannot: then the process should be started again, but for [`MetaError::Removed`].
-    pub async fn run(&self, listening: &dyn Fn(&str)) -> MetaError {
+    ///
+    /// The future is boxed, so that this crate compiles it once, and not every program that awaits it.
+    pub fn run<'a>(&'a self, listening: &'a dyn Fn(&str)) -> LocalBoxFuture<'a, MetaError> {
+        Box::pin(self.run_unboxed(listening))
+    }
+
+    async fn run_unboxed(&self, listening: &dyn Fn(&str)) -> MetaError {
         loop {
             match self.live(listening).await {
                 Ok(()) => {}
