@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Says how far a run of `cargo test` is, and which of its tests are slow. `./dev test` uses it.
 
-    cargo test ... -- --test-threads=1 2>&1 | tools/test_progress.py --one-at-a-time --step blackbox --times FILE
+    cargo test ... 2>&1 | tools/test_progress.py --step unit --times FILE
     tools/test_progress.py --report FILE --title "./dev test" --to target/test-times.txt
 
 The first form reads what libtest prints, and cargo around it. A line of one test is counted; it is shown if the test
@@ -9,8 +9,9 @@ failed or was slow. Every other line goes through unchanged: failures, warnings,
 the lines `test result: ...`. The exit code is cargo's: use `set -o pipefail`. The times go to the end of FILE. The second
 form makes a list of the slowest tests from FILE.
 
-libtest does not say how long a test took. Where one test runs at a time, the time between two results is known, and it is
-the time of the second test. Where tests run in parallel nobody knows more than the time of all tests of one program.
+libtest does not say how long a test took. Where one test runs at a time (--one-at-a-time, for a run with --test-threads=1),
+the time between two results is known, and it is the time of the second test. Where tests run in parallel only the time of
+all tests of one program is known. run_blackbox.py runs each test by itself, and writes into FILE how long it took.
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ def report(lines: list[str], title: str) -> str:
     text = []
     if tests:
         slowest = tests[:SLOWEST]
-        text += [f"The {len(slowest)} slowest of the {len(tests)} tests of {title} that ran one at a time, "
+        text += [f"The {len(slowest)} slowest of the {len(tests)} tests of {title} whose time is known, "
                  f"which took {sum(test[0] for test in tests):.0f} s together:"]
         text += [f"{seconds:8.1f} s  {step:<10} {name}{'' if result == 'ok' else f'  {result}'}"
                  for seconds, step, result, name in slowest]

@@ -177,7 +177,7 @@ class Report(unittest.TestCase):
         lines = [f"test\t{n}.250\tblackbox\tok\tt{n}" for n in range(30)]
         lines += ["test\t99.0\tguests\tFAILED\tbad", "program\t4.5\tunit\t131\tstore", "program\t0.5\tunit\t1\tlab", "cut off"]
         said = report(lines, "./dev test").splitlines()
-        self.assertEqual(said[0], "The 20 slowest of the 31 tests of ./dev test that ran one at a time, "
+        self.assertEqual(said[0], "The 20 slowest of the 31 tests of ./dev test whose time is known, "
                                   "which took 542 s together:")
         self.assertEqual(said[1], "    99.0 s  guests     bad  FAILED")
         self.assertEqual(said[2], "    29.2 s  blackbox   t29")

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::turns::{overlong_turns, own_work};
 
-/// One test at a time: they all want both cores.
+/// One test of a process at a time: each may use any port and mount anything. `./dev test` runs each in namespaces of its own.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// See the module.
