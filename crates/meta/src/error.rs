@@ -43,6 +43,11 @@ pub enum MetaError {
     /// Others have removed this server.
     #[error("this metadata server is not a member any more")]
     Removed,
+    /// The store of this server is older than what it has told the others.
+    #[error(
+        "this metadata server has less than it has told the others: its directory is that of an earlier time"
+    )]
+    SetBack,
     /// The others know this server at another address.
     #[error("the other metadata servers know this one as {known}, and it listens at {now}")]
     Moved {

@@ -105,6 +105,8 @@ pub(crate) struct Shared {
     load: load::Load,
     /// Volumes are made and deleted one at a time.
     volumes_change: futures_util::lock::Mutex<()>,
+    /// This server, which is alone, becomes the first member once.
+    pub(crate) ends_alone: futures_util::lock::Mutex<()>,
     /// Set when the service ends in order.
     ended: Cell<Option<Ended>>,
     memory_budget: u64,
@@ -253,6 +255,7 @@ impl Service {
             leaders: RefCell::new(leaders::Leaders::since(world.now())),
             load: load::Load::default(),
             volumes_change: futures_util::lock::Mutex::new(()),
+            ends_alone: futures_util::lock::Mutex::new(()),
             ended: Cell::new(None),
             memory_budget: options.memory_budget,
             began: world.now(),
@@ -341,6 +344,10 @@ impl Shared {
     async fn end_with_term(&self) {
         let Some(leading) = &self.leading else { return };
         leading.over().await;
+        if leading.is_removed() {
+            leading.leave().await;
+            return self.end(Ended::Removed);
+        }
         self.end(Ended::Deposed);
     }
 

@@ -207,6 +207,13 @@ fn explain(error: MetaError, path: &Path) -> anyhow::Error {
                 path.parent().unwrap_or(path).display()
             ),
         ),
+        MetaError::SetBack => problem(
+            error.to_string(),
+            format!(
+                "`shoal meta --join` with an empty directory in place of {}: a snapshot or a copy of a server's directory cannot take its place",
+                path.parent().unwrap_or(path).display()
+            ),
+        ),
         MetaError::Moved { ref known, .. } => problem(
             error.to_string(),
             format!(

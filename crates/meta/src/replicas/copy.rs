@@ -43,6 +43,12 @@ pub(crate) async fn ballot(world: &World, engine: &Engine, is_new: bool) -> Resu
     Ballot::open(world, &format!("{journal}.vote"), is_new).await
 }
 
+/// As [`ballot`], of a server that begins: with a new id, whatever is there.
+pub(crate) async fn renewed_ballot(world: &World, engine: &Engine) -> Result<Ballot, MetaError> {
+    let journal = engine.journal().ok_or(MetaError::Damaged)?;
+    Ballot::renewed(world, &format!("{journal}.vote")).await
+}
+
 /// The term of a record.
 pub(crate) fn term_of(writes: &Writes) -> u64 {
     let value = writes.get(&keys::term()).and_then(Option::as_deref);

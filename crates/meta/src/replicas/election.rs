@@ -62,8 +62,11 @@ impl Follower {
         !self.is_incomplete.get() && (self.is_member(self.id) || self.is_surely_member())
     }
 
+    /// Whether there is nobody else who could lead. A record that makes it so counts once it is chosen: until then the leader that
+    /// has sent it may still answer.
     fn is_only_member(&self) -> bool {
-        matches!(self.members().as_slice(), [only] if only.id == self.id)
+        let is_me = |members: &[MetaMember]| matches!(members, [only] if only.id == self.id);
+        is_me(&self.members()) && is_me(&self.chosen_members())
     }
 
     /// Waits until no leader has been heard for long enough, or until one has called this server: then it returns true.
@@ -128,6 +131,7 @@ impl Follower {
         let mut asked: Vec<_> = asked.map(Box::pin).collect();
         let mut voters: Vec<u64> =
             members.iter().map(|member| member.id).filter(|id| *id == self.id).collect();
+        let mut strangers = 0;
         // The last answer is that of a server that is away, and comes late.
         while voters.len() < majority(&members) && !asked.is_empty() {
             let ((member, answer), _, others) = select_all(asked).await;
@@ -138,10 +142,15 @@ impl Follower {
                     self.seen_term.set(self.seen_term.get().max(term));
                     if !is_member {
                         tracing::warn!(server = member.address, "says that this server is not a member");
+                        strangers += 1;
                     }
                 }
                 Err(error) => tracing::debug!(server = member.address, %error, "no vote"),
             }
+        }
+        // One of them has the record that made this server a member, and so has one that removed it.
+        if strangers >= majority(&members) && self.was_member.get() {
+            self.is_disowned.set(true);
         }
         (voters.len() >= majority(&members)).then_some(voters)
     }

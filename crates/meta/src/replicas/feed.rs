@@ -84,6 +84,7 @@ impl Leading {
             previous: RecordPosition::default(),
             records: Vec::new(),
             chosen: self.chosen_up_to(),
+            has: self.last_of(to.id),
             sum: crc(&[]),
         }
     }

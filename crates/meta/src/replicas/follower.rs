@@ -48,6 +48,10 @@ pub(super) struct Follower {
     pub(super) is_called: Cell<bool>,
     pub(super) called: Notify,
     pub(super) is_incomplete: Cell<bool>,
+    /// It was a member once, as its ballot has noted.
+    pub(super) was_member: Cell<bool>,
+    /// The others say that it is no member any more.
+    pub(super) is_disowned: Cell<bool>,
     /// The next part of the whole store, and which store it is: the term, and the record with which it ends.
     next_part: Cell<u64>,
     installing: Cell<Option<(u64, u64)>>,
@@ -71,6 +75,7 @@ impl Follower {
         copied: Copied,
     ) -> Rc<Follower> {
         let Copied { store, history, files, is_incomplete, work } = copied;
+        let was_member = files.ballot.was_member;
         Rc::new(Follower {
             peers,
             options,
@@ -90,6 +95,8 @@ impl Follower {
             is_called: Cell::new(false),
             called: Notify::new(),
             is_incomplete: Cell::new(is_incomplete),
+            was_member: Cell::new(was_member),
+            is_disowned: Cell::new(false),
             next_part: Cell::new(0),
             installing: Cell::default(),
             has_members: Cell::new(false),
@@ -162,11 +169,20 @@ impl Follower {
         self.members().iter().any(|member| member.id == id)
     }
 
+    /// The members, as the last record has them that this server knows to be chosen.
+    pub(super) fn chosen_members(&self) -> Vec<MetaMember> {
+        self.store.borrow().as_ref().map(chosen_members_of).unwrap_or_default()
+    }
+
     /// Whether it is a member, as far as that cannot change back.
     pub(super) fn is_surely_member(&self) -> bool {
-        let store = self.store.borrow();
-        let members = store.as_ref().map(chosen_members_of).unwrap_or_default();
-        members.iter().any(|member| member.id == self.id)
+        self.chosen_members().iter().any(|member| member.id == self.id)
+    }
+
+    /// Whether a server is a member, or could be one by a record that is not chosen.
+    fn may_be_member(&self, id: u64) -> bool {
+        let has = |members: Vec<MetaMember>| members.iter().any(|member| member.id == id);
+        self.is_incomplete.get() || has(self.members()) || has(self.chosen_members())
     }
 
     fn report(&self) -> MetaReport {
@@ -189,7 +205,7 @@ impl Follower {
         let voted = |is_granted| Voted {
             term: self.term.get(),
             is_granted,
-            is_member: self.is_member(ask.candidate),
+            is_member: self.may_be_member(ask.candidate),
         };
         let hears_a_leader = self.world.now() < self.heard_us.get() + ELECTION_US;
         if hears_a_leader || self.is_incomplete.get() || ask.last < self.last() || ask.term < self.term.get()
@@ -210,6 +226,7 @@ impl Follower {
     pub(super) async fn promise(&self, files: &mut Files, term: u64, vote: u64) -> Result<(), Refusal> {
         // From now on a leader of an earlier term gets no sign, although the promise does not count yet.
         self.promising.set(term);
+        files.ballot.was_member |= self.is_surely_member();
         files.ballot.promise(term, vote).await.map_err(|error| self.fail(error))?;
         self.term.set(term);
         Ok(())
@@ -280,8 +297,9 @@ impl Follower {
     }
 
     async fn append(&self, append: &Append, payload: Buf) -> Result<Appended, Refusal> {
-        if append.records.is_empty() && append.term == self.term.get() && append.term >= self.promising.get()
-        {
+        let has_less = || append.has > self.last().number;
+        let is_sign = append.records.is_empty() && !has_less();
+        if is_sign && append.term == self.term.get() && append.term >= self.promising.get() {
             // A sign of life does not wait for a record that is being written.
             self.hear(append.term, &append.leader);
             if let Some(mut files) = self.files.try_lock() {
@@ -291,7 +309,15 @@ impl Follower {
         }
         let mut files = self.files.lock().await;
         let files = files.as_mut().ok_or(Refusal::NotLeader)?;
-        if self.heeds(files, append.term, &append.leader).await? && !self.is_incomplete.get() {
+        if !self.heeds(files, append.term, &append.leader).await? {
+            return Ok(self.appended());
+        }
+        // The leader has counted what this server had. Its directory is that of an earlier time.
+        if has_less() {
+            let noted = files.ballot.set_back().await;
+            return Err(self.fail(noted.err().unwrap_or(MetaError::SetBack)));
+        }
+        if !self.is_incomplete.get() {
             let taken = match append.records.as_slice() {
                 [] => Ok(()),
                 [one] => self.take(files, one.position, append, payload).await,
@@ -545,11 +571,10 @@ impl Follower {
     pub(super) async fn join(&self) {
         let Some(servers) = self.options.join.clone() else { return std::future::pending().await };
         let me = MetaMember { id: self.id, address: self.options.advertise.clone() };
-        let (mut was_member, mut said) = (false, None);
+        let mut said = None;
         loop {
-            was_member |= self.is_surely_member() && !self.is_incomplete.get();
             // One that was removed does not ask again.
-            if was_member {
+            if self.was_member.get() || (self.is_surely_member() && !self.is_incomplete.get()) {
                 self.world.sleep(super::BEAT_US).await;
                 continue;
             }

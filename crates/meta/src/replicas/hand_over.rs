@@ -78,7 +78,7 @@ impl Leading {
 
     /// The member at `address`, or the one that has most if it is empty; `None` if that one leads.
     fn successor(&self, address: &str) -> Result<Option<MetaMember>, String> {
-        if self.is_changing.get() {
+        if self.is_changing.get() && !self.is_over() {
             return Err("the members are changing: again, later".to_owned());
         }
         if address == self.me.address {
@@ -127,17 +127,27 @@ impl Leading {
             return Ok(());
         }
         self.depose(&format!("{} is to lead", successor.address));
+        self.tell_that_it_is_over(successor.id).await;
+        Ok(())
+    }
+
+    /// The term is over because this server is no member any more: another one should lead at once.
+    pub(crate) async fn leave(&self) {
+        let successor = self.successor("").ok().flatten();
+        self.tell_that_it_is_over(successor.map_or(0, |successor| successor.id)).await;
+    }
+
+    /// The successor is told with the others: it asks for votes again if one of them has not heard yet.
+    async fn tell_that_it_is_over(&self, successor: u64) {
         let members = self.members.borrow().clone();
         let tells = members.iter().filter(|member| member.id != self.me.id).map(async |member| {
-            let ended = TermEnded { to: member.id, term: self.term, successor: successor.id };
+            let ended = TermEnded { to: member.id, term: self.term, successor };
             let call = self.signs.call_within(TELL_US, &member.address, Epoch(0), &ended, Buf::empty());
             if let Err(error) = call.await {
                 tracing::debug!(server = member.address, %error, "does not hear that the term is over");
             }
         });
-        // The successor is told with the others: it asks for votes again if one of them has not heard yet.
         join_all(tells).await;
-        Ok(())
     }
 
     /// Whether a server has every record, and has answered a call that was begun since then.
@@ -148,7 +158,7 @@ impl Leading {
     }
 
     /// Where the records of a server end, as far as it has told.
-    fn last_of(&self, id: u64) -> u64 {
+    pub(super) fn last_of(&self, id: u64) -> u64 {
         self.progress.borrow().get(&id).map_or(0, |progress| progress.last)
     }
 }

@@ -48,6 +48,10 @@ pub(crate) struct Leading {
     chosen: Cell<u64>,
     /// Members do not change twice at the same time.
     pub(super) is_changing: Cell<bool>,
+    /// The record without this server among the members, once there is one.
+    leaves_with: Cell<Option<u64>>,
+    /// That record is chosen.
+    is_removed: Cell<bool>,
     is_over: Cell<bool>,
     /// No record is begun any more: another server is to lead.
     pub(super) is_ending: Cell<bool>,
@@ -75,7 +79,9 @@ impl Leading {
         // The last record gets this term, and is sent then.
         history.truncate(store.chosen());
         let heard = |id: &u64| (*id, Progress { last: 0, heard_us: Some(asked_us) });
-        let chosen = store.chosen();
+        let (chosen, members) = (store.chosen(), members_of(store));
+        // The last record may remove this server, which leads until that record is chosen.
+        let is_member = members.iter().any(|member| member.id == me.id);
         Rc::new(Leading {
             world: world.clone(),
             peers: Peers::new(world.clone(), identity.clone()),
@@ -83,7 +89,7 @@ impl Leading {
             engine,
             me,
             term,
-            members: RefCell::new(members_of(store)),
+            members: RefCell::new(members),
             others: RefCell::default(),
             parting: RefCell::default(),
             base: RecordPosition { number: chosen, term: chosen_term_of(store) },
@@ -93,6 +99,8 @@ impl Leading {
             own: Cell::new(chosen),
             chosen: Cell::new(chosen),
             is_changing: Cell::new(false),
+            leaves_with: Cell::new((!is_member).then_some(chosen + 1)),
+            is_removed: Cell::new(false),
             is_over: Cell::new(false),
             is_ending: Cell::new(false),
             news: Notify::new(),
@@ -171,6 +179,16 @@ impl Leading {
         self.is_over.get()
     }
 
+    /// This server is no member from this record on.
+    pub(super) fn leaves_with(&self, record: u64) {
+        self.leaves_with.set(Some(record));
+    }
+
+    /// Whether the record is chosen that removes this server.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.get()
+    }
+
     /// Whether no record is begun any more.
     pub(crate) fn is_ending(&self) -> bool {
         self.is_ending.get()
@@ -247,6 +265,11 @@ impl Leading {
         if chosen > self.chosen.replace(self.chosen.get().max(chosen)) {
             self.end_race(chosen);
         }
+        // Before anybody hears that it is chosen: one that is the only member then may answer at once.
+        if self.leaves_with.get().is_some_and(|record| self.chosen.get() >= record) {
+            self.is_removed.set(true);
+            self.depose("it is not a member any more");
+        }
         self.heard.notify();
     }
 
@@ -276,7 +299,10 @@ impl Leading {
         if !vote.is_poll && vote.term > self.term {
             self.depose("another server stands for election");
         }
-        let is_member = self.members.borrow().iter().any(|member| member.id == vote.candidate);
+        // A change that is not chosen may come to nothing.
+        let is_member = self.is_changing.get()
+            || self.leaves_with.get().is_some()
+            || self.members.borrow().iter().any(|member| member.id == vote.candidate);
         Ok(Voted { term: self.term, is_granted: false, is_member })
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use types::Refusal;
 use types::messages::replica::{MetaJoined, MetaMember, MetaRemoved, MetaReport};
 
-use super::copy::{ballot, last_of, members_value};
+use super::copy::{last_of, members_of, members_value, renewed_ballot};
 use super::leader::Leading;
 use crate::keys;
 use crate::kv::Writes;
@@ -35,8 +35,12 @@ impl Shared {
             );
             return Err(Refusal::Invalid);
         }
+        let _one = self.ends_alone.lock().await;
+        if !members_of(&self.state.borrow().store).is_empty() {
+            return Ok(MetaJoined { is_member: false });
+        }
         let engine = self.state.borrow().store.engine().clone();
-        let ballot = ballot(&self.world, &engine, true).await.map_err(|error| {
+        let ballot = renewed_ballot(&self.world, &engine).await.map_err(|error| {
             tracing::error!(%error, "no other metadata server can be beside this one");
             Refusal::MetaFailed
         })?;
@@ -124,12 +128,7 @@ impl Shared {
             leading.parting.borrow_mut().push(gone.clone());
         }
         let changed = self.change_members(leading, rest).await;
-        if gone.id == leading.me.id {
-            if changed.is_ok() {
-                self.end(Ended::Removed);
-                leading.depose("it was removed");
-            }
-        } else {
+        if gone.id != leading.me.id {
             let (leading, id) = (Rc::clone(leading), gone.id);
             self.world.clone().spawn("a parting", async move {
                 leading.world.sleep(PARTING_US).await;
@@ -150,10 +149,14 @@ impl Shared {
             let writes = Writes::from([(keys::members(), Some(members_value(&members)))]);
             let known: Vec<_> = members.iter().map(|member| member.address.clone()).collect();
             tracing::info!(members = known.join(", "), "the members of the metadata servers change");
+            let is_member = members.contains(&leading.me);
             *leading.members.borrow_mut() = members;
             leading.line_up_anew();
             if !self.state.borrow_mut().commit(writes) {
                 return Err(Refusal::MetaFailed);
+            }
+            if !is_member {
+                leading.leaves_with(self.state.borrow().store.last());
             }
             self.all_durable().await
         };

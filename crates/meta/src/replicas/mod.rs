@@ -33,7 +33,9 @@
 //! - A server that has heard a leader within `ELECTION_US` votes for nobody. A leader answers only within `LEASE_US` of the
 //!   last sign of a majority. So no two servers answer at the same time, however long one of them stood still.
 //! - A leader that says that its term is over has stopped answering for good: whoever hears it may vote at once.
-//! - Members change one at a time, by a record.
+//! - Members change one at a time, by a record. A leader without whom the members are chosen answers nobody from then on.
+//! - One that is the only member leads at once only if the record that made it so is chosen.
+//! - What a server with one id has never becomes less: one that lost its store, or was set back, begins again with another id.
 
 mod ballot;
 mod copy;

@@ -9,7 +9,7 @@ use types::messages::session::Role;
 use types::{Buf, ClusterId, Epoch};
 use world::{CallError, Identity, ListenSocket, Listener, LocalBoxFuture, Notify, Peers, World, serve};
 
-use super::copy::{Copied, ballot, is_incomplete, members_of, open_store};
+use super::copy::{Copied, ballot, is_incomplete, members_of, open_store, renewed_ballot};
 use super::election::Elected;
 use super::follower::Follower;
 use crate::MetaError;
@@ -155,6 +155,9 @@ impl Server {
         if copied.files.ballot.is_removed() {
             return Err(MetaError::Removed);
         }
+        if copied.files.ballot.is_set_back() {
+            return Err(MetaError::SetBack);
+        }
         let peers = Peers::new(self.world.clone(), identity.clone());
         let (world, options) = (self.world.clone(), self.options.clone());
         let follower = Follower::new(world, peers, options, cluster, self.engine.clone(), copied);
@@ -198,6 +201,8 @@ impl Server {
                 {
                     Ok(_) => {
                         let cluster = peers.cluster();
+                        // A file with a vote may be left of a store that was lost.
+                        drop(renewed_ballot(&self.world, &self.engine).await?);
                         self.engine.replace_all(&[
                             (keys::cluster(), to_value(&cluster)),
                             (keys::incomplete(), Vec::new()),
@@ -230,13 +235,20 @@ impl Server {
 impl Follower {
     /// Returns when others have removed this server.
     async fn removed(self: &Rc<Follower>) -> MetaError {
-        let mut was_member = self.is_surely_member();
         loop {
-            let is_member = self.is_surely_member();
-            if was_member && !is_member && !self.is_incomplete.get() {
+            let (is_member, was_member) = (self.is_surely_member(), self.was_member.get());
+            if (was_member && !is_member && !self.is_incomplete.get()) || self.is_disowned.get() {
                 break;
             }
-            was_member |= is_member;
+            if is_member
+                && !was_member
+                && let Some(files) = self.files.lock().await.as_mut()
+            {
+                if let Err(error) = files.ballot.note_member().await {
+                    return error;
+                }
+                self.was_member.set(true);
+            }
             self.world.sleep(super::BEAT_US / 2).await;
         }
         match self.files.lock().await.as_mut() {

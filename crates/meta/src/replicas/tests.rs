@@ -12,6 +12,8 @@ use types::wire::Key;
 use types::{Buf, ClusterId, Epoch, MapVersion, ShardId};
 use world::{CallError, Identity, Peers, SimOptions, Simulation, World};
 
+mod membership;
+
 use super::{Server, ServerOptions};
 use crate::kv::{Engine, KeyValue};
 use crate::{MetaError, MetaOptions, keys};
@@ -85,6 +87,15 @@ impl Servers {
         (servers, client)
     }
 
+    /// Two are members, and the test's client.
+    fn two(seed: u64, options: SimOptions) -> (Servers, World) {
+        let servers = Servers::new(seed, options);
+        NODES[..2].iter().for_each(|node| servers.start(node));
+        let client = servers.simulation.node("client");
+        servers.simulation.block_on("client", until_members(&client, 2));
+        (servers, client)
+    }
+
     /// All three are members, and the test's client.
     fn together(seed: u64, options: SimOptions) -> (Servers, World) {
         let (servers, client) = Servers::begun(seed, options);
@@ -148,6 +159,9 @@ async fn until_members(world: &World, count: usize) {
             }
         }
         world.sleep(100_000).await;
+    }
+    for node in NODES {
+        eprintln!("{node}: {:?}", status(&peers, node).await);
     }
     panic!("there are never {count} members");
 }

@@ -41,7 +41,7 @@ records! {
         term: u64,
         /// Whether the caller has the vote.
         is_granted: bool,
-        /// Whether the caller is a member, as far as the answerer knows.
+        /// Whether the caller is a member, or may be one by a record that is not chosen, as far as the answerer knows.
         is_member: bool,
     };
     /// A record on its way to a follower.
@@ -65,6 +65,8 @@ records! {
         records: Vec<SentRecord>,
         /// All records up to this one are chosen.
         chosen: u64,
+        /// The server that is meant has told the leader in this term that it has all records up to this one.
+        has: u64,
         /// CRC-32C of the payload.
         sum: u32,
     } => Appended;
