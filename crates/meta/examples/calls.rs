@@ -128,6 +128,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             class: BrickClass::Ssd,
             shard: types::ShardId::FIRST,
             shards: Vec::new(),
+            restored: 0,
         };
         let ask = Rc::new(Asker { peers, address: address.to_owned() });
         ask.ask(&brick).await;
@@ -160,7 +161,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             loop {
                 beat.ask(&ClientPoll {
                     client: joined.client,
-                    map: MapVersion(u64::MAX),
+                    map: MapVersion(1 << 30),
                     asked: AskedCounts::default(),
                 })
                 .await;

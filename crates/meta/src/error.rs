@@ -48,6 +48,9 @@ pub enum MetaError {
         "this metadata server has less than it has told the others: its directory is that of an earlier time"
     )]
     SetBack,
+    /// The cluster was restored since without this server.
+    #[error("the cluster was restored since, and this metadata server has the names of before")]
+    Overruled,
     /// The others know this server at another address.
     #[error("the other metadata servers know this one as {known}, and it listens at {now}")]
     Moved {

@@ -37,6 +37,7 @@ pub(crate) fn brick_join(brick: u32, incarnation: u64) -> BrickJoin {
         class: BrickClass::Ssd,
         shard: types::ShardId::FIRST,
         shards: Vec::new(),
+        restored: 0,
     }
 }
 

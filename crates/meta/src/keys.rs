@@ -16,7 +16,7 @@
 //! | `0c` | members | the metadata servers that vote; absent while there was never more than one |
 //! | `0d` | u64 | the term of the last record's leader |
 //! | `0e` | nothing | a new server that has nothing yet |
-//! | `0f` | bricks | those that a restored cluster does not wait for; absent once it knows all groups |
+//! | `0f` | bricks | those that a restored cluster does not wait for |
 //! | `10` volume:4 inode:8 | [`Inode`](crate::records::Inode) | an inode |
 //! | `11` volume:4 parent:8 name | [`Entry`](crate::records::Entry) | a name in a directory |
 //! | `12` volume:4 parent:8 cookie:8 | [`Listed`](crate::records::Listed) | the same name, in the order of listing |
@@ -85,6 +85,7 @@ pub(crate) enum Restore {
     Volume,
     Members,
     Inode,
+    AllChanged,
     /// It stays as it is.
     Keep,
     /// It belongs to the store that is gone.
@@ -94,7 +95,7 @@ pub(crate) enum Restore {
 impl Restore {
     /// `None` for a key that this build does not know.
     pub(crate) fn of(key: &[u8]) -> Option<Restore> {
-        const KEPT: [Kind; 14] = [
+        const KEPT: [Kind; 13] = [
             Kind::BrickClass,
             Kind::Topology,
             Kind::Entry,
@@ -104,7 +105,6 @@ impl Restore {
             Kind::Usage,
             Kind::Tuning,
             Kind::Tiers,
-            Kind::AllChanged,
             Kind::Placement,
             Kind::NearWriter,
             Kind::Shard,
@@ -124,6 +124,7 @@ impl Restore {
         let is = |kind: Kind| first == kind as u8;
         Some(match first {
             _ if is(Kind::Inode) => Restore::Inode,
+            _ if is(Kind::AllChanged) => Restore::AllChanged,
             _ if KEPT.into_iter().any(is) => Restore::Keep,
             _ if FORGOTTEN.into_iter().any(is) => Restore::Forget,
             _ if is(Kind::Cluster) => Restore::Cluster,

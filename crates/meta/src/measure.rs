@@ -204,6 +204,7 @@ fn make_volume(state: &mut State) -> Result<(), Fault> {
         class: BrickClass::Ssd,
         shard: types::ShardId::FIRST,
         shards: Vec::new(),
+        restored: 0,
     };
     let writes = state.cluster.join(&join, 0)?;
     state.commit_or_fail(writes)?;

@@ -6,11 +6,13 @@
 //! | what | becomes |
 //! |---|---|
 //! | ids of files, objects, clients, volumes; the version of the map | far larger |
+//! | the count of changes of all files of a volume | far larger: what mounts have cached is not taken for the present bytes |
 //! | clients and what was answered to them | forgotten: bricks refuse their writes, and they get new ids |
 //! | bricks | Out, until they join again |
 //! | slots | Out, until bricks have said which are live (`cluster/recovery.rs`) |
 //! | metadata servers, the term, the journal's number | forgotten: the new server is alone |
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use types::messages::cluster::{BrickState, SlotState};
@@ -38,6 +40,8 @@ pub struct Restoring {
     engine: Engine,
     found: RestoredStore,
     writes: Writes,
+    /// Its volumes, and how often all files of each have changed.
+    changes: BTreeMap<VolumeId, u64>,
     /// The time, in seconds since 1970.
     now: u64,
 }
@@ -70,7 +74,7 @@ impl Restoring {
         }
         engine.begin_staging()?;
         let (found, writes) = (RestoredStore::default(), Writes::new());
-        Ok(Restoring { engine: engine.clone(), found, writes, now })
+        Ok(Restoring { engine: engine.clone(), found, writes, changes: BTreeMap::new(), now })
     }
 
     /// Adds a part of what is left, in any order.
@@ -101,6 +105,10 @@ impl Restoring {
     pub fn finish(mut self, lost: &[BrickId]) -> Result<RestoredStore, MetaError> {
         if self.found.cluster == ClusterId::default() {
             return Err(MetaError::NoCluster);
+        }
+        for (volume, changes) in std::mem::take(&mut self.changes) {
+            // The bytes of every file may be others than those that had its numbers before.
+            self.writes.insert(keys::all_changed(volume), Some(to_value(&self.raised(changes))));
         }
         self.writes.insert(keys::lost_bricks(), Some(to_value(&lost.to_vec())));
         self.writes.insert(keys::restored(), Some(to_value(&self.now.max(1))));
@@ -172,7 +180,17 @@ impl Restoring {
                         group.epoch = Epoch(epoch.min(Epoch::END.0 - 3 * FLOOR_STEP).max(group.epoch.0));
                     }
                 }
+                if !record.deleted
+                    && let Some(volume) = keys::last_u32(key)
+                {
+                    self.changes.entry(VolumeId(volume)).or_default();
+                }
                 Some(to_value(&record))
+            }
+            keys::Restore::AllChanged => {
+                let volume = keys::last_u32(key).ok_or(MetaError::Damaged)?;
+                *self.changes.entry(VolumeId(volume)).or_default() = read(&value)?;
+                None
             }
             keys::Restore::Members => {
                 let members: Vec<MetaMember> = read(&value)?;
@@ -256,7 +274,8 @@ mod tests {
             let mut restoring = Restoring::begin(&again, 1_800_000_001).expect("new");
             restoring.add(engine.pairs().expect("readable")).expect("of this build");
             restoring.finish(&[]).expect("a cluster");
-            let later = ids(&Store::open(again).expect("there")).expect("a number").expect("whole");
+            let later_store = Store::open(again).expect("there");
+            let later = ids(&later_store).expect("a number").expect("whole");
             assert!(later >= new + OF_A_SECOND);
             let cluster = Cluster::load(&store, 5).expect("whole");
             assert!(cluster.map().version > before.version);
@@ -266,6 +285,13 @@ mod tests {
                     assert_eq!((group.live(), group.epoch), (0, Epoch(old.epoch.0 + FLOOR_STEP)));
                 }
             }
+            // Nothing that a mount has cached is taken for what bricks have now, nor by the later restoration.
+            let changes = |store: &Store| {
+                let found =
+                    store.get(&keys::all_changed(fixture.volume), from_value::<u64>).expect("there").0;
+                found.expect("a number").expect("whole")
+            };
+            assert!(changes(&store) >= STEP && changes(&later_store) > changes(&store));
             assert!(cluster.map().bricks.iter().all(|brick| brick.state == BrickState::Out));
             assert_eq!(Cluster::lost_bricks(&store).expect("readable"), [BrickId(2)]);
         });

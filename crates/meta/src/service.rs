@@ -81,6 +81,8 @@ pub enum Ended {
     Deposed,
     /// It has led, and was removed.
     Removed,
+    /// The cluster was restored since without it.
+    Overruled,
 }
 
 /// State that the tasks share.
@@ -353,7 +355,10 @@ impl Shared {
 
     /// Ends the service in order.
     pub(crate) fn end(&self, how: Ended) {
-        if matches!((self.ended.get(), how), (None, _) | (Some(Ended::Deposed), Ended::Removed)) {
+        if matches!(
+            (self.ended.get(), how),
+            (None, _) | (Some(Ended::Deposed), Ended::Removed | Ended::Overruled)
+        ) {
             self.ended.set(Some(how));
         }
         self.failed.notify();

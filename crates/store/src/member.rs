@@ -58,9 +58,15 @@ impl Server {
             class: self.options.class,
             shard: shard.id,
             shards: if shard.id == ShardId::FIRST { self.known_shards() } else { Vec::new() },
+            restored: shard.restored.get(),
         };
         let meta = shard.meta.borrow().clone();
         let (reply, _): (BrickJoined, Buf) = self.peers.call(&meta, Epoch(0), &join, Buf::empty()).await?;
+        // A majority of before the restoration is back. What it gives out is not valid.
+        if reply.restored < shard.restored.get() {
+            tracing::warn!(shard = %shard.id, "metadata servers from before a restoration are not heeded");
+            return Err(CallError::Refused(Refusal::NotServing));
+        }
         self.learn_fences(&reply.fences);
         self.learn_restored(shard, reply.restored).await;
         // The brick needs the map to know what it may serve. The lease begins with the join nevertheless.
@@ -175,6 +181,10 @@ impl Server {
         };
         let meta = shard.meta.borrow().clone();
         match self.peers.call_within(LEASE_US / 2, &meta, Epoch(0), &beat, Buf::empty()).await {
+            // It may have been restored since; or it is back from before a restoration, of which it hears now.
+            Ok((HeartbeatReply { map }, _)) if map.is_of_before(shard.map.borrow().version) => {
+                self.join_again(shard).await
+            }
             Ok((HeartbeatReply { map }, _)) => {
                 // The lease counts from the sending of the heartbeat, never from the answer.
                 shard.lease_until.set(sent + LEASE_US);

@@ -51,6 +51,16 @@ impl Epoch {
     pub const END: Epoch = Epoch(1 << (64 - Seq::COUNTER_BITS));
 }
 
+impl MapVersion {
+    /// A restoration raises the version by more than this, and nothing else raises it by as much at a time.
+    const OF_A_RESTORATION: u64 = 1 << 38;
+
+    /// Whether a service with this version has not heard of a restoration, after which `later` was given out.
+    pub fn is_of_before(self, later: MapVersion) -> bool {
+        self.0.saturating_add(MapVersion::OF_A_RESTORATION) < later.0
+    }
+}
+
 impl InodeId {
     /// The root directory of every volume's tree.
     pub const ROOT: InodeId = InodeId(1);

@@ -101,6 +101,10 @@ fn init_shard(args: &InitArgs, first: &str, output: &Output) -> anyhow::Result<(
             ),
             "--shard-of with the servers of the first shard: `shoal meta list` shows them",
         )),
+        Err(Refusal::Busy) => Err(problem(
+            "the cluster was restored, and bricks that may know more shards than the backup have not joined it since",
+            "`shoal status` shows which bricks are Out: start them, or restore again, with those that are gone in --without",
+        )),
         Err(refusal) => anyhow::bail!("the metadata service at {first} refused: {refusal}"),
     };
     let (cluster, shard) = create_shard_store(&args.dir, first, number)?;

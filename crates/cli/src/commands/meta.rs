@@ -214,6 +214,13 @@ fn explain(error: MetaError, path: &Path) -> anyhow::Error {
                 path.parent().unwrap_or(path).display()
             ),
         ),
+        MetaError::Overruled => problem(
+            error.to_string(),
+            format!(
+                "keep {} until nobody needs what only it has; `shoal meta --join` with an empty directory makes a server of the restored cluster",
+                path.parent().unwrap_or(path).display()
+            ),
+        ),
         MetaError::Moved { ref known, .. } => problem(
             error.to_string(),
             format!(

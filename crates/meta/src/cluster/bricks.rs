@@ -76,6 +76,7 @@ impl Cluster {
     fn put_brick(&mut self, request: &BrickJoin, now: u64) {
         let BrickJoin { brick: id, device, node, ref address, capacity, free, incarnation, class, .. } =
             *request;
+        self.unheard.remove(&id);
         let before = self.instances.insert(id, BrickInstance { incarnation, device, heard: now });
         assert!(
             before.is_none_or(|before| before.device == device),

@@ -44,6 +44,8 @@ pub(crate) struct Cluster {
     pub(super) history: History,
     /// When the cluster was restored last, in seconds since 1970; 0 if never.
     pub(crate) restored: u64,
+    /// Bricks that may know shards which a restored store has forgotten.
+    pub(super) unheard: BTreeSet<BrickId>,
     /// The map's topology, read; [`None`] if this program cannot read it.
     pub(super) topology: Option<Topology>,
     /// The shard that this service serves.
@@ -95,6 +97,7 @@ impl Cluster {
             deleted,
             history,
             restored,
+            unheard: BTreeSet::new(),
             topology,
             own,
             last_shard,
@@ -105,6 +108,7 @@ impl Cluster {
         let of_volume = |key: &[u8]| keys::last_u32(key).map(VolumeId);
         let of_brick = |key: &[u8]| keys::last_u32(key).map(BrickId);
         each(store, &keys::all::bricks(), of_brick, |id, record| arbiter.load_brick(id, record, now))?;
+        arbiter.load_unheard(store)?;
         each(store, &keys::all::volumes(), of_volume, |id, record| arbiter.load_volume(id, record))?;
         each(store, &keys::all::tunings(), of_volume, |id, tuning| {
             arbiter.with_volume(id, |volume| volume.tuning = tuning);

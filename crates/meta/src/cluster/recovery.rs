@@ -30,7 +30,6 @@ use super::bricks::{codes_of, expel_slot};
 use super::epochs::resume;
 use super::history::Changed;
 use super::map::Cluster;
-use crate::keys;
 use crate::kv::Writes;
 
 /// How far a floor is above the last known epoch. Most likely that is above all epochs that were given out since the backup;
@@ -318,11 +317,6 @@ impl Cluster {
             self.publish(changed, &mut writes);
         }
         writes
-    }
-
-    /// All groups are known.
-    pub(crate) fn recovery_is_over() -> Writes {
-        Writes::from([(keys::lost_bricks(), None)])
     }
 }
 

@@ -4,12 +4,14 @@
 //! the servers of the first one are.
 //!
 //! # Invariants
-//! - The number of a shard is given out once: ids begin with it ([`ShardId::numbers`]).
+//! - The number of a shard is given out once: ids begin with it ([`ShardId::numbers`]). In a restored store none is given out before
+//!   all bricks have said which shards they know.
 
 use types::limits::SHARDS_MAX;
 use types::messages::cluster::ShardInfo;
-use types::{Refusal, ShardId};
+use types::{BrickId, Refusal, ShardId};
 
+use super::bricks::NO_LIFE;
 use super::history::Changed;
 use super::map::{Cluster, each};
 use crate::kv::{Store, Writes};
@@ -32,6 +34,15 @@ impl Cluster {
             }
             self.map.shards.push(ShardInfo { id, servers: record.servers });
         })
+    }
+
+    /// Those that have not joined since the restoration. Older builds did not keep which of them are given up.
+    pub(super) fn load_unheard(&mut self, store: &Store) -> Result<(), MetaError> {
+        let lost = store.get(&keys::lost_bricks(), from_value::<Vec<BrickId>>)?.0;
+        let Some(lost) = lost.transpose().map_err(|_| MetaError::Damaged)? else { return Ok(()) };
+        let silent = self.instances.iter().filter(|(_, instance)| instance.incarnation == NO_LIFE);
+        self.unheard = silent.map(|(brick, _)| *brick).filter(|brick| !lost.contains(brick)).collect();
+        Ok(())
     }
 
     /// The shard that this service serves.
@@ -61,6 +72,12 @@ impl Cluster {
         }
         if let Some((id, _)) = self.shard_tokens.iter().find(|(_, known)| **known == token) {
             return Ok((*id, Writes::new()));
+        }
+        // The backup may be older than a shard, whose number would be given out twice.
+        if !self.unheard.is_empty() {
+            let bricks = self.unheard.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            tracing::warn!(bricks, "bricks that may know more shards have not joined since the restoration");
+            return Err(Refusal::Busy);
         }
         let id = ShardId(self.last_shard.0 + 1);
         if usize::from(id.0) >= SHARDS_MAX {
@@ -148,7 +165,9 @@ pub(crate) fn is_loopback(servers: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::on_all;
+    use crate::fixture::{brick_join, on_all};
+    use crate::kv::Engine;
+    use crate::restore::Restoring;
 
     #[test]
     fn a_number_is_given_out_once() {
@@ -177,6 +196,27 @@ mod tests {
                     "{useless}"
                 );
             }
+        });
+    }
+
+    /// A brick may know a shard that the backup does not.
+    #[test]
+    fn a_restored_store_gives_no_number_out_before_all_bricks_were_heard() {
+        on_all(|fixture| {
+            let restored = Engine::memory();
+            let mut restoring = Restoring::begin(&restored, 1_800_000_000).expect("new");
+            restoring.add(fixture.state.store.engine().pairs().expect("readable")).expect("of this build");
+            let bricks = restoring.finish(&[BrickId(1)]).expect("a cluster").bricks;
+            let mut cluster = Cluster::load(&Store::open(restored).expect("there"), 0).expect("whole");
+            assert!(bricks.len() > 1);
+            for brick in bricks {
+                if brick != BrickId(1) {
+                    assert_eq!(cluster.add_shard(5).err(), Some(Refusal::Busy));
+                    cluster.join(&brick_join(brick.0, 9), 0).expect("it is known");
+                    cluster.shards_known_to_bricks(&[ShardId(1)]);
+                }
+            }
+            assert_eq!(cluster.add_shard(5).map(|(id, _)| id), Ok(ShardId(2)));
         });
     }
 

@@ -102,7 +102,7 @@ impl Leading {
         // A record that is not chosen counts only in the term of its leader.
         let counts = |record: &RecordPosition| record.term == self.term || record.number <= append.chosen;
         let last = append.records.last().map(|sent| sent.position);
-        let last = last.filter(|record| answer.last.number >= record.number && counts(record));
+        let last = last.filter(|record| has(&answer, record) && counts(record));
         self.answered(to.id, begun_us, last.map(|record| record.number), &answer);
         Ok(answer)
     }
@@ -136,6 +136,11 @@ impl Leading {
             part += 1;
         }
     }
+}
+
+/// Whether a server has a record: at the end, or among those that are chosen. Another one may have its number.
+fn has(answer: &Appended, record: &RecordPosition) -> bool {
+    answer.last == *record || answer.chosen >= record.number
 }
 
 async fn beats(leading: Rc<Leading>, to: MetaMember) {
@@ -187,11 +192,11 @@ async fn send(leading: &Leading, to: &MetaMember) -> Result<(), FeedError> {
         };
         let previous = leading.history.borrow().get(next - 1).map(|(position, _)| position);
         let previous = previous.or((base.number + 1 == next).then_some(base));
-        let last = next + records.len() as u64 - 1;
+        let last = records.last().expect("there is one").position;
         let append =
             Append { previous: previous.unwrap_or_default(), records, sum: crc(&writes), ..leading.sign(to) };
         known = leading.send_append(to, APPEND_US, &append, writes).await?;
-        next = if known.last.number >= last { last + 1 } else { known.chosen + 1 };
+        next = if has(&known, &last) { last.number + 1 } else { known.chosen + 1 };
     }
     Ok(())
 }

@@ -135,6 +135,7 @@ impl Server {
                 ballot(&self.world, &self.engine, false).await?.removed().await?;
                 Err(MetaError::Removed)
             }
+            Ended::Overruled => Err(MetaError::Overruled),
         }
     }
 

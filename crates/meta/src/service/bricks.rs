@@ -9,7 +9,7 @@ use types::messages::cluster::{
 use types::messages::names::{Space, StatFs};
 use types::{Refusal, ShardId};
 
-use super::Shared;
+use super::{Ended, Shared};
 use crate::kv::Writes;
 use crate::ops;
 use crate::state::{DurableAfter, State};
@@ -24,6 +24,15 @@ impl Shared {
 
     pub(super) fn brick_join(&self, request: &BrickJoin) -> Result<BrickJoined, Refusal> {
         self.check_meant(request.shard)?;
+        let restored = self.state.borrow().cluster.restored;
+        if request.restored > restored {
+            tracing::error!(
+                brick = %request.brick, at = request.restored, own = restored,
+                "a brick knows a later restoration of the cluster, in seconds since 1970"
+            );
+            self.end(Ended::Overruled);
+            return Err(Refusal::NotServing);
+        }
         let now = self.world.now();
         let HeartbeatReply { map } = self.decide(|state| {
             let mut writes = state.cluster.join(request, now)?;

@@ -38,6 +38,10 @@ impl Shared {
     /// Answers when there is news, and after a heartbeat interval in any case.
     pub(super) async fn client_poll(&self, request: ClientPoll) -> Result<ClientPollReply, Refusal> {
         let client = request.client;
+        // The client has the map of a service that was restored since.
+        if self.state.borrow().cluster.version().is_of_before(request.map) {
+            return Err(Refusal::NotLeader);
+        }
         self.state.borrow_mut().renew_client_lease(client, request.asked, self.world.now())?;
         let news = async {
             loop {

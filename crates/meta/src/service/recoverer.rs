@@ -10,7 +10,7 @@ use types::{BrickId, Buf, Epoch, GroupId, Refusal};
 use world::CallError;
 
 use super::Shared;
-use crate::cluster::{Cluster, Recovery};
+use crate::cluster::Recovery;
 
 /// Pause between two rounds, in microseconds.
 const ROUND_US: u64 = HEARTBEAT_US / 4;
@@ -23,11 +23,6 @@ const PART: usize = 512;
 
 pub(super) async fn run(shared: Rc<Shared>) {
     if shared.recovery.borrow().is_none() {
-        // The service may have ended between the last group and this.
-        let is_over = Cluster::lost_bricks(&shared.state.borrow().store).is_ok_and(|lost| !lost.is_empty());
-        if is_over && let Err(refusal) = shared.decide(|_| Ok(Cluster::recovery_is_over())) {
-            tracing::warn!(%refusal, "the bricks that were given up stay noted");
-        }
         return;
     }
     tracing::warn!("this cluster was restored: bricks are asked for what they know of its groups");
@@ -92,11 +87,7 @@ impl Shared {
             self.decide(|state| Ok(state.cluster.resume_groups(resumed, now)))?;
             self.world.yield_now().await;
         }
-        if self.is_recovering() {
-            return Ok(false);
-        }
-        self.decide(|_| Ok(Cluster::recovery_is_over()))?;
-        Ok(true)
+        Ok(!self.is_recovering())
     }
 
     async fn ask_for_groups(&self, brick: BrickId, address: &str) {

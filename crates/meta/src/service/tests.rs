@@ -7,6 +7,7 @@ mod exclusive;
 mod fences;
 mod many;
 mod notes;
+mod overruled;
 mod purges;
 mod scans;
 

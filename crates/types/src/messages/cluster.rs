@@ -282,6 +282,8 @@ records! {
         shard: ShardId,
         /// Told to the first shard: others of which it holds groups, or which it knows.
         shards: Vec<ShardId>,
+        /// When the service was restored last, as far as the brick knows, in seconds since 1970. One of before does not serve any more.
+        restored: u64,
     } => BrickJoined;
     /// The brick is a member. It serves requests only after it has the map and the fences.
     209 BrickJoined {

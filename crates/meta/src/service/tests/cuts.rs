@@ -5,14 +5,10 @@ use super::*;
 
 impl Client {
     async fn stops(&self) -> Vec<Quiesce> {
-        self.ask(&ClientPoll {
-            client: self.client,
-            map: MapVersion(u64::MAX),
-            asked: AskedCounts::default(),
-        })
-        .await
-        .expect("known")
-        .quiesces
+        self.ask(&ClientPoll { client: self.client, map: MapVersion(1 << 30), asked: AskedCounts::default() })
+            .await
+            .expect("known")
+            .quiesces
     }
 
     fn zero_request(&self, inode: InodeId) -> ZeroBegin {
