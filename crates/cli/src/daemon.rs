@@ -67,6 +67,8 @@ pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
         .with_max_level(args.log_level)
         .with_writer(std::io::stderr)
         .with_ansi(false)
+        // A line for which the log's disk has no room is lost. To say so there would end the process.
+        .log_internal_errors(false)
         .init();
     keep_within(memory);
     world::set_receive_window(args.receive_window, receive_window_file().ok().as_deref());

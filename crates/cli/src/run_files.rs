@@ -5,7 +5,7 @@
 //! processes of the others. So a command looks only at the files of its own PID namespace, and leaves the others alone.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -51,6 +51,22 @@ pub(crate) fn socket_path(kind: &str) -> anyhow::Result<PathBuf> {
     Ok(path(kind)?.with_extension("sock"))
 }
 
+/// A socket of this user's daemons that other programs know by its name. Makes the directory, for this user only.
+pub(crate) fn shared_socket(name: &str) -> anyhow::Result<PathBuf> {
+    let dir = run_dir();
+    make_dir(&dir)?;
+    Ok(dir.join(name))
+}
+
+/// Makes the directory of run files, for this user only.
+fn make_dir(dir: &Path) -> anyhow::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("cannot make {}", dir.display()))
+}
+
 /// The run file of this daemon; removed when dropped.
 pub(crate) struct RunFile {
     path: PathBuf,
@@ -60,7 +76,7 @@ impl RunFile {
     /// Makes the run file of this process, a daemon of this `kind`.
     pub(crate) fn create(kind: &str, what: &Value) -> anyhow::Result<RunFile> {
         let dir = run_dir();
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        make_dir(&dir)?;
         let path = path(kind)?.with_extension("json");
         let me = Daemon::running(std::process::id()).context("cannot find this process in /proc")?;
         me.write(&path.with_extension("pid"))?;

@@ -12,3 +12,4 @@ pub mod fuse;
 pub mod nbd;
 pub mod nfs;
 mod reply_queue;
+mod seats;

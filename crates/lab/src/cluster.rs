@@ -378,7 +378,7 @@ impl<'n, N: Nodes + ?Sized> Cluster<'n, N> {
         let at = SocketAddr::from((star::address(node), GATE_PORT));
         let mut command = self.gate_command("nfs", memory);
         command.args(["--listen", &at.to_string(), "--allow", &star::addresses()]);
-        command.args(["--no-root-squash", "--", FILES]);
+        command.args(["--no-root-squash", "--insecure", "--", FILES]);
         self.gate("nfs", node, &mut command).map(|gate| (gate, at))
     }
 

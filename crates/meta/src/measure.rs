@@ -240,7 +240,7 @@ async fn write(state: &mut State, journal: Option<&mut Journal>) -> Result<(), R
             }
             journal.switch_half();
         }
-        journal.append(&record).await.map_err(|_| Refusal::MetaFailed)?;
+        journal.append(&record.bytes).await.map_err(|_| Refusal::MetaFailed)?;
         state.store.first_is_chosen();
     }
     Ok(())

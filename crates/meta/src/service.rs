@@ -7,6 +7,7 @@
 //! | `mounts.rs` | clients join, poll for news, leave |
 //! | `bricks.rs` | bricks, the map, volumes, status |
 //! | `committer.rs` | the tasks that write the journal and the engine, and the waits for durability |
+//! | `full_disk.rs` | the disk of the store is full: which changes are taken |
 //! | `expiry.rs` | leases that run out |
 //! | `fencer.rs` | bricks learn which clients to refuse, before other clients may open the files |
 //! | `notes.rs` | bricks tell what lost clients have noted about sizes |
@@ -25,6 +26,7 @@ mod committer;
 mod expiry;
 mod fencer;
 mod files;
+mod full_disk;
 mod leaders;
 mod load;
 mod mounts;
@@ -118,6 +120,7 @@ pub(crate) struct Shared {
     accountable: bool,
     /// Up to which record changes are durable.
     watermark: committer::DurableWatermark,
+    full_disk: full_disk::FullDisk,
     pub(crate) state: RefCell<State>,
     /// Notified when a change waits to be written.
     work: Notify,
@@ -171,6 +174,7 @@ impl Service {
             return Err(MetaError::WrongCluster { found, expected });
         }
         let work = Notify::new();
+        engine.set_patient(true);
         let opened = open_store(&world, engine, found, options.memory_budget, &work).await?;
         let advertise = options.listen.clone();
         let listener = world.listen(&options.listen).await;
@@ -263,6 +267,7 @@ impl Service {
             began: world.now(),
             accountable,
             watermark: committer::DurableWatermark::at(state.store.chosen()),
+            full_disk: full_disk::FullDisk::default(),
             state: RefCell::new(state),
             work,
             flush_wanted: Notify::new(),

@@ -43,7 +43,40 @@ pub(crate) struct Change {
     /// The caller, for whom the change is done once. `None` for changes of the service, and for those that may be
     /// repeated.
     caller: Option<(Caller, VolumeId)>,
+    need: Need,
     apply: Apply,
+}
+
+/// Whether a change is taken while the disk of the store is full.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Need {
+    /// It is one of the service, or of a client that has begun something: always.
+    Own,
+    /// It frees more than it takes: as long as the journal has room to spare.
+    Frees,
+    /// It is not.
+    Adds,
+}
+
+/// Room for changes, on the disk of the store and in its journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Space {
+    /// Enough for all.
+    Free,
+    /// The disk is full, and the journal has room to spare.
+    Scarce,
+    /// The disk is full, and the rest of the journal is kept for what the service cannot do without.
+    Full,
+}
+
+impl Space {
+    fn takes(self, need: Need) -> bool {
+        match self {
+            Space::Free => true,
+            Space::Scarce => need <= Need::Frees,
+            Space::Full => need == Need::Own,
+        }
+    }
 }
 
 impl Change {
@@ -53,14 +86,24 @@ impl Change {
         volume: VolumeId,
         apply: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal> + 'static,
     ) -> Change {
-        Change { caller: Some((caller.clone(), volume)), ..Change::idempotent(apply) }
+        let caller = Some((caller.clone(), volume));
+        Change { caller, need: Need::Adds, ..Change::idempotent(apply) }
+    }
+
+    /// The change frees more than it takes.
+    pub(crate) fn freeing(self) -> Change {
+        Change { need: Need::Frees, ..self }
     }
 
     /// A change that may be repeated.
     pub(crate) fn idempotent<R: Codec>(
         apply: impl FnOnce(&mut Txn<'_>) -> Result<R, Refusal> + 'static,
     ) -> Change {
-        Change { caller: None, apply: Box::new(|txn| apply(txn).map(|reply| to_bytes(&reply))) }
+        Change {
+            caller: None,
+            need: Need::Own,
+            apply: Box::new(|txn| apply(txn).map(|reply| to_bytes(&reply))),
+        }
     }
 }
 
@@ -73,6 +116,8 @@ pub(crate) struct State {
     /// The last record with a decision of the arbiter, or with a client that joined or went. Reads see these outside
     /// the store.
     pub(crate) decided: u64,
+    /// Which changes are taken.
+    pub(crate) space: Space,
     /// A commit has failed: memory may be ahead of the store, so nothing is answered any more.
     failed: bool,
     /// Batches committed and changes kept, for measurements.
@@ -92,8 +137,17 @@ impl State {
     /// A state that was loaded.
     pub(crate) fn new(store: Store, volatile: VolatileState, sessions: Sessions, cluster: Cluster) -> State {
         let decided = store.last();
-        let mut state =
-            State { store, volatile, sessions, cluster, decided, failed: false, batches: 0, changes: 0 };
+        let mut state = State {
+            store,
+            volatile,
+            sessions,
+            cluster,
+            decided,
+            space: Space::Free,
+            failed: false,
+            batches: 0,
+            changes: 0,
+        };
         state.volumes_changed();
         state.volatile.in_grace = !state.sessions.all_reclaimed();
         state
@@ -188,6 +242,9 @@ impl State {
                 Ok(Some(answer)) => return (Ok(answer), self.store.last()),
                 Err(refusal) => return (Err(refusal), self.decided),
             }
+        }
+        if !self.space.takes(change.need) {
+            return (Err(Refusal::NoSpace), self.decided);
         }
         let mut txn = Txn::new(&self.store, &self.volatile);
         let answer = match (change.apply)(&mut txn) {

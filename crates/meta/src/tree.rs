@@ -1,7 +1,7 @@
 //! Functions on inodes and entries that the operations on the name space share.
 
 use types::limits::NAME_MAX;
-use types::messages::names::Attr;
+use types::messages::names::{Attr, RESERVED_NAME};
 use types::{InodeId, ObjectId, Refusal, VolumeId};
 
 use crate::keys;
@@ -35,6 +35,12 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Refusal> {
         return Err(Refusal::Invalid);
     }
     Ok(())
+}
+
+/// Refuses to make a name that every mount shows as its own. Stores that older builds made may have it: it can be removed there,
+/// and moved away.
+pub(crate) fn check_not_reserved((_, directory): VolumeInode, name: &[u8]) -> Result<(), Refusal> {
+    if directory == InodeId::ROOT && name == RESERVED_NAME { Err(Refusal::NotPermitted) } else { Ok(()) }
 }
 
 /// Refuses to remove or replace another inode than the one that the caller means. The caller must look up the name
@@ -91,6 +97,7 @@ impl Txn<'_> {
         self.check_not_a_disk(place.0)?;
         check_name(name)?;
         let (volume, parent) = place;
+        check_not_reserved(place, name)?;
         if self.has(&keys::entry(volume, parent, name))? {
             return Err(Refusal::Exists);
         }

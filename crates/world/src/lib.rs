@@ -9,6 +9,7 @@
 mod connection;
 pub mod direct;
 mod frame;
+mod line_limit;
 pub mod nbd;
 mod notify;
 mod real;
@@ -31,6 +32,7 @@ pub use connection::{
 };
 pub(crate) use connection::{Losses, Resent};
 pub use frame::Frame;
+pub use line_limit::LineLimit;
 pub use notify::Notify;
 pub use pace::WindowSetting;
 pub use real::bind_port;

@@ -20,6 +20,7 @@ use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{self, Started};
 use crate::remote::{ConnectionArgs, Target, explain_join, real_world};
+use crate::run_files;
 use crate::size::Size;
 
 /// Exports a block volume, or a file of a volume, as a network block device
@@ -32,13 +33,13 @@ while they use several, every write is stable before it is answered. When a mach
 everything that was flushed, as soon as the dead one's lease has run out (3.5 s). Use --write-through for clients that
 reconnect by themselves and do not treat this as a power cut. A file is exported read-only, or by one gate only.
 
-NBD has no authentication and no encryption, so the gate serves only this machine unless
---allow-remote is given. With --socket, only this user can connect.
+NBD has no authentication and no encryption. So the gate listens at a socket to which only this user can connect. With
+--listen, every user of this machine can, and with --allow-remote, every machine.
 
 Examples:
   shoal volume create vm --code 4+2 --block 100G; shoal nbd vm
-  qemu-system-x86_64 -drive file=nbd://127.0.0.1:10809/vm,format=raw,if=virtio
-  shoal nbd vm --socket /run/vm.sock           nbd+unix:///vm?socket=/run/vm.sock
+  qemu-system-x86_64 -drive 'file=nbd+unix:///vm?socket=/run/shoal/nbd-vm.sock,format=raw,if=virtio'
+  shoal nbd vm --listen 127.0.0.1:10809        nbd://127.0.0.1:10809/vm
   shoal nbd main --file images/debian.img --read-only
   shoal nbd vm --stop")]
 pub(crate) struct NbdArgs {
@@ -56,10 +57,10 @@ pub(crate) struct NbdArgs {
     /// Makes every write stable before it is answered, as if each had FUA
     #[arg(long)]
     write_through: bool,
-    /// Where to listen, HOST:PORT [default: 127.0.0.1:10809]
+    /// Listens at HOST:PORT, for all users
     #[arg(long, value_name = "ADDR", conflicts_with = "socket")]
     listen: Option<String>,
-    /// Listens at a Unix socket instead, for this user only
+    /// Listens at this Unix socket, for this user only [default: nbd-VOLUME.sock in /run/shoal, or in the user's directory]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Allows to listen beyond this machine: everybody who can connect can read and write
@@ -89,8 +90,6 @@ pub(crate) struct NbdArgs {
     daemon: DaemonArgs,
 }
 
-/// The default address of a gate.
-const LISTEN_DEFAULT: &str = "127.0.0.1:10809";
 pub(crate) fn run(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
     if args.stop {
         let given = args.listen.is_some() || args.socket.is_some();
@@ -141,12 +140,19 @@ fn start(args: &NbdArgs, target: &Target, log: &Path) -> anyhow::Result<Started>
 
 /// The address at which the gate will listen, in a form that is valid in every process of this machine.
 fn listen(args: &NbdArgs) -> anyhow::Result<Listen> {
-    let Some(socket) = &args.socket else {
-        let at = args.listen.clone().unwrap_or_else(|| LISTEN_DEFAULT.to_owned());
-        return Ok(Listen::Port(at));
+    let path = match (&args.listen, &args.socket) {
+        (Some(at), _) => return Ok(Listen::Port(at.clone())),
+        (None, Some(socket)) => absolute(socket)?,
+        (None, None) => run_files::shared_socket(&socket_name(args))?,
     };
-    let path = absolute(socket)?;
-    Ok(Listen::Path(path.to_str().context("--socket must be UTF-8")?.to_owned()))
+    Ok(Listen::Path(path.to_str().context("the path of the socket must be UTF-8")?.to_owned()))
+}
+
+/// The default name of the socket. Gates of a volume and of its files have different ones.
+fn socket_name(args: &NbdArgs) -> String {
+    let file = args.file.as_deref().map(|file| file.trim_start_matches('/').replace('/', "-"));
+    let file = file.map(|file| format!("-{file}")).unwrap_or_default();
+    format!("nbd-{}{file}.sock", args.volume)
 }
 
 /// Serves the export in this process until it is told to stop.
@@ -216,6 +222,11 @@ fn check_listen(listen: &Listen, allow_remote: bool) -> anyhow::Result<()> {
 fn explain(error: NbdError, at: &str) -> anyhow::Error {
     match &error {
         NbdError::Join(error) => explain_join(error),
+        NbdError::Listen { error, .. }
+            if at.starts_with('/') && error.kind() == std::io::ErrorKind::AddrInUse =>
+        {
+            problem(format!("{at} is in use by another process"), "--socket with another path")
+        }
         NbdError::Listen { error, .. } => daemon::explain_listen(error, at),
         NbdError::NoBlockVolume(volume) => problem(
             error.to_string(),

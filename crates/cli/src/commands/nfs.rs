@@ -30,7 +30,8 @@ has committed (by close or fsync) are visible to every later open of the file, a
 was killed may be started again at the same address: clients continue, and write again what they had not
 committed. The gate has no file locks: mount with nolock.
 
-NFS trusts a client's claims about its users, so the gate serves only this machine by default. To serve other machines,
+NFS trusts a client's claims about its users. So the gate serves only this machine by default, and only programs of root:
+clients must come from ports below 1024, as the kernels' clients do. --insecure admits others. To serve other machines,
 name the clients with --allow. Their root is treated as nobody (65534) unless --no-root-squash is given.
 
 Examples:
@@ -48,13 +49,16 @@ pub(crate) struct NfsArgs {
     /// Allowed clients: an address, or a range such as 10.0.0.0/24; may be given several times
     #[arg(long, value_name = "CLIENTS")]
     allow: Vec<Network>,
+    /// Admits clients from any port: every user of an allowed machine can then be any user
+    #[arg(long)]
+    insecure: bool,
     /// Allows no changes
     #[arg(long)]
     read_only: bool,
     /// Treats the clients' root as root
     #[arg(long)]
     no_root_squash: bool,
-    /// Most clients at the same time
+    /// Most clients at the same time, three quarters of them from one address
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=4096))]
     connections: u16,
     #[command(flatten)]
@@ -122,6 +126,7 @@ fn options(args: &NfsArgs) -> NfsOptions {
     NfsOptions {
         listen: args.listen().to_owned(),
         allow: args.allow.clone(),
+        insecure: args.insecure,
         read_only: args.read_only,
         root_squash: !args.no_root_squash,
         connections: args.connections.into(),
@@ -145,7 +150,7 @@ fn mount_lines(address: &SocketAddr, volume: &str) -> (String, String) {
     let ports = format!("port={port},mountport={port}");
     (
         format!("mount -t nfs -o vers=3,tcp,nolock,{ports},mountproto=tcp {host}:/{volume} DIR"),
-        format!("mount_nfs -o vers=3,tcp,locallocks,{ports} {host}:/{volume} DIR"),
+        format!("mount_nfs -o vers=3,tcp,resvport,locallocks,{ports} {host}:/{volume} DIR"),
     )
 }
 
@@ -156,7 +161,11 @@ fn start(args: &NfsArgs, target: &Target, log: &Path) -> anyhow::Result<Started>
     for network in &args.allow {
         words.extend(["--allow".into(), network.to_string().into()]);
     }
-    let flags = [(args.read_only, "--read-only"), (args.no_root_squash, "--no-root-squash")];
+    let flags = [
+        (args.insecure, "--insecure"),
+        (args.read_only, "--read-only"),
+        (args.no_root_squash, "--no-root-squash"),
+    ];
     words.extend(flags.into_iter().filter(|(given, _)| *given).map(|(_, word)| word.into()));
     words.extend(["--connections".into(), args.connections.to_string().into()]);
     words.extend(args.cache.words()?);

@@ -1,13 +1,17 @@
+//! A full disk under the metadata service refuses changes and ends nothing.
+//!
 //! Full bricks give an error, lose nothing that was acknowledged, and go on when there is space: four writers fill
 //! them, twice, and every synced piece is compared.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::fixture::{Fixture, Prng, wait_for, within};
+use crate::fixture::{Fixture, Prng, text, wait_for, within};
 
 const WRITERS: u64 = 4;
 const PIECE: usize = 192 << 10;
@@ -103,4 +107,93 @@ fn full_bricks_say_so_and_go_on_when_there_is_space() {
         };
         assert!(wait_for(Duration::from_secs(60), has_room), "round {round}: {}", fixture.status());
     }
+}
+
+/// A file system of its own, small, at a directory.
+struct Small(PathBuf);
+
+impl Small {
+    /// What the directory has moves there.
+    fn at(dir: &Path, size: &str) -> Small {
+        let aside = dir.with_extension("aside");
+        fs::rename(dir, &aside).expect("nobody uses it");
+        fs::create_dir(dir).expect("free");
+        let options = format!("size={size},mode=0700");
+        run("mount", &["-t", "tmpfs", "-o", &options, "small", text(dir)]);
+        run("cp", &["-a", &format!("{}/.", text(&aside)), text(dir)]);
+        Small(dir.to_owned())
+    }
+
+    /// Takes all the room that is left.
+    fn fill(&self) {
+        let mut file = File::create(self.0.join("filler")).expect("a file");
+        let piece = vec![1; 1 << 16];
+        while file.write(&piece).is_ok_and(|taken| taken > 0) {}
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.0.join("filler")).expect("it is there");
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["-l", text(&self.0)]).status();
+    }
+}
+
+fn run(program: &str, words: &[&str]) {
+    let ran = Command::new(program).args(words).status().expect("it is installed");
+    assert!(ran.success(), "{program} {words:?}");
+}
+
+/// Makes files until there is no room. Returns how many were made.
+fn make_until_full(dir: &Path) -> usize {
+    for n in 0..20_000 {
+        if let Err(error) = File::create_new(dir.join(format!("f{n}"))) {
+            assert_eq!(error.raw_os_error(), Some(nix::libc::ENOSPC), "file {n}");
+            return n;
+        }
+    }
+    panic!("the disk of the metadata service is never full");
+}
+
+#[test]
+fn a_full_disk_of_the_metadata_service_refuses_changes_until_there_is_room() {
+    let fixture = Fixture::new("full-meta");
+    fixture.up(3, "2+1", "64M");
+    fixture.must(&["down"]);
+    let small = Small::at(&fixture.home().join("meta"), "64M");
+    fixture.must(&["up"]);
+    let mount = fixture.mount("mnt");
+    let kept = mount.join("kept");
+    fs::write(&kept, [7; 100_000]).expect("there is room");
+    let before = fixture.pid("meta");
+
+    small.fill();
+    let first = mount.join("first");
+    fs::create_dir(&first).expect("the journal has room");
+    let made = within(Duration::from_secs(120), "making files", || make_until_full(&first));
+    assert!(fs::read(&kept).expect("reads go on") == [7; 100_000]);
+    assert_eq!(fs::read_dir(&first).expect("it is listed").count(), made);
+    fs::remove_file(first.join("f0")).expect("a removal needs little room");
+    assert_eq!(fixture.pid("meta"), before, "the service runs");
+    small.make_room();
+    let goes_on = || File::create(mount.join("again")).is_ok();
+    assert!(wait_for(Duration::from_secs(10), goes_on), "nobody has to start it again");
+    assert_eq!(fixture.pid("meta"), before, "nobody has started it again");
+
+    small.fill();
+    let second = mount.join("second");
+    fs::create_dir(&second).expect("the journal has room");
+    let more = within(Duration::from_secs(120), "making files", || make_until_full(&second));
+    fixture.kill("meta");
+    small.make_room();
+    fixture.must(&["up"]);
+    assert_eq!(fs::read_dir(&first).expect("it is listed").count(), made - 1);
+    assert_eq!(fs::read_dir(&second).expect("it is listed").count(), more);
+    assert!(fs::read(&kept).expect("it is there") == [7; 100_000]);
+    fixture.umount(&mount);
+    fixture.must(&["meta", "check"]);
+    fixture.must(&["down"]);
 }

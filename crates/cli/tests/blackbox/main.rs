@@ -23,7 +23,8 @@
 //! | `partitions.rs` | a brick that is cut off, both ways and one way |
 //! | `nbd.rs` | block volumes and files over NBD, by the usual clients and by hostile ones |
 //! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
-//! | `full.rs` | bricks that fill up under writers |
+//! | `full.rs` | bricks that fill up under writers; a full disk under the metadata service |
+//! | `strangers.rs` | gates, and those who should not have what they ask for |
 //! | `sizes.rs` | lengths that are only claimed, and files of many stripes |
 //! | `verify.rs` | units that are compared |
 //! | `volume_types.rs` | volumes by the names of types, and where their files are |
@@ -83,6 +84,7 @@ mod script;
 mod shards;
 mod shell;
 mod sizes;
+mod strangers;
 mod stress_ng;
 mod syscalls;
 mod tiers;

@@ -1,7 +1,8 @@
 //! A client of NFS version 3, made of another implementation's messages: what the gate says is read by somebody else.
 
 use std::io::{self, Cursor, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use nfs3_types::mount::{self, dirpath, mountres3};
@@ -9,9 +10,14 @@ use nfs3_types::nfs3::*;
 use nfs3_types::portmap::{self, mapping};
 use nfs3_types::rpc::{auth_unix, call_body, fragment_header, msg_body, opaque_auth, reply_body, rpc_msg};
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketType};
 
 /// How long an answer may take: longer than the gate's own patience with the cluster.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Ports that only root can use and that few services have.
+const FIRST_PORT: u16 = 600;
+const PORTS: u16 = 424;
 
 /// A user of an NFS client.
 #[derive(Clone)]
@@ -34,12 +40,40 @@ pub(crate) struct NfsClient {
     pub(crate) xid: u32,
 }
 
+/// Connects as kernels do, from a port that only root can use.
+pub(crate) fn from_a_privileged_port(address: SocketAddr) -> io::Result<TcpStream> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let (here, family): (IpAddr, _) = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), AddressFamily::INET),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), AddressFamily::INET6),
+    };
+    for _ in 0..PORTS {
+        let port = FIRST_PORT
+            + (std::process::id() as u16).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        let socket = net::socket(family, SocketType::STREAM, None)?;
+        net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        let connected =
+            net::bind(&socket, &SocketAddr::new(here, port)).and_then(|()| net::connect(&socket, &address));
+        match connected {
+            Ok(()) => return Ok(TcpStream::from(socket)),
+            // Somebody else has it, or had it for this gate a moment ago.
+            Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
 /// The results of a procedure, or the number of its failure.
 pub(crate) type NfsResult<T> = Result<T, nfsstat3>;
 
 impl NfsClient {
     pub(crate) fn connect(address: SocketAddr, user: User) -> io::Result<NfsClient> {
-        let conn = TcpStream::connect(address)?;
+        NfsClient::over(from_a_privileged_port(address)?, user)
+    }
+
+    /// A client on a connection.
+    pub(crate) fn over(conn: TcpStream, user: User) -> io::Result<NfsClient> {
         conn.set_nodelay(true)?;
         conn.set_read_timeout(Some(PATIENCE))?;
         conn.set_write_timeout(Some(PATIENCE))?;

@@ -227,21 +227,25 @@ fn hostile_bytes_and_clients_that_vanish_do_no_harm() {
     nfs.write(&file, 0, &right, stable_how::FILE_SYNC).expect("a write");
     let before = resident(&gate);
     let idle = noise(&gate);
+    // All come from one address, so that this one, which was idle for longest, has made room.
+    let mut nfs = gate.client(ROOT);
     let dir = nfs.mkdir(&root, "dir", 0o755).expect("a directory");
     let victim = nfs.file(&dir, "victim", 0o644);
     let link = nfs.symlink(&dir, "link", "victim").expect("a link");
     extremes(&gate, &[&dir, &victim, &link]);
     vanish(&gate, &file);
+    let mut nfs = gate.client(ROOT);
     assert!(within(Duration::from_secs(60), "a read after the noise", || nfs.read_all(&file)) == right);
     // Each of those that stay is owed no more than the record that it has begun.
     let grown = resident(&gate).saturating_sub(before);
     assert!(grown < 160 << 20, "{} MiB more", grown >> 20);
     drop(idle);
 
-    // Clients beyond the number that is allowed are turned away, and let in when others have gone.
+    // Of more clients than one address may have, those that were idle for longest make room.
     let mut crowd: Vec<_> = (0..70).map(|_| gate.client(ROOT)).collect();
+    assert!(wait_for(Duration::from_secs(10), || gate.client(ROOT).try_commit(&file).is_ok()));
     let served = crowd.iter_mut().filter_map(|nfs| nfs.try_commit(&file).ok()).count();
-    assert!((1..60).contains(&served), "{served} of 70 clients");
+    assert!((1..=45).contains(&served), "{served} of 70 clients");
     drop(crowd);
     assert!(wait_for(Duration::from_secs(10), || gate.client(ROOT).try_commit(&file).is_ok()));
     let unfinished = noise(&gate);

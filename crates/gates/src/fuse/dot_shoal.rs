@@ -1,8 +1,8 @@
 //! The directory `.shoal` in the root of every mount: `status` shows the mount's ids and counters, `tune` shows and
 //! changes the settings of its translators, `xray` shows what has entered each of its layers, `why` its slowest requests.
 //!
-//! Directory and files are not in the volume and are not listed, but can be looked up by name. So the name `.shoal` in
-//! the root is reserved.
+//! Directory and files are not in the volume and are not listed, but can be looked up by name. The metadata service
+//! lets nobody make this name in the root of a volume.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use client::Mount;
 use fuser::{Errno, FileAttr, FileHandle, FileType, INodeNo};
+use types::messages::names::RESERVED_NAME;
 
 use super::attributes::directory;
 use super::status;
@@ -18,8 +19,6 @@ use super::tune::TuneHandles;
 use super::why::WhyHandles;
 use super::xray::XrayHandles;
 
-/// The directory's name in the root.
-const DIRECTORY_NAME: &[u8] = b".shoal";
 /// The files' names in the directory.
 const STATUS_NAME: &[u8] = b"status";
 const TUNE_NAME: &[u8] = b"tune";
@@ -44,7 +43,7 @@ pub(super) const TTL: Duration = Duration::from_secs(3600);
 /// The inode of a name that belongs to this module.
 pub(super) fn lookup(in_root: bool, parent: INodeNo, name: &OsStr) -> Option<INodeNo> {
     match name.as_bytes() {
-        DIRECTORY_NAME if in_root => Some(DIRECTORY),
+        RESERVED_NAME if in_root => Some(DIRECTORY),
         STATUS_NAME if parent == DIRECTORY => Some(STATUS),
         TUNE_NAME if parent == DIRECTORY => Some(TUNE),
         XRAY_NAME if parent == DIRECTORY => Some(XRAY),

@@ -20,9 +20,15 @@ use super::proto::{
 use super::shared::Server;
 use crate::errno::nbd_code;
 use crate::reply_queue::ReplyQueue;
+use crate::seats::Seat;
 
 /// How long a client may take for its next message of the negotiation, in microseconds.
 const NEGOTIATION_US: u64 = 10_000_000;
+/// How long the whole negotiation may take, in microseconds.
+const ENTER_US: u64 = 60_000_000;
+/// A client that has the export makes room for another one only after it has asked for nothing for so long, in microseconds:
+/// most clients give the disk up when their connection ends.
+const IDLE_US: u64 = 600_000_000;
 /// Bytes of a refused write that are read and discarded at a time.
 const DISCARD: usize = 64 << 10;
 /// Most stripes whose state one answer describes.
@@ -39,6 +45,7 @@ const SILENCE_US: u64 = 150_000_000;
 /// State that a connection's tasks share.
 struct Connection {
     server: Rc<Server>,
+    seat: Rc<Seat>,
     params: TransmissionParams,
     replies: Replies,
     // Declared before the open file, so that the connection is closed before the file counts as closed.
@@ -60,17 +67,23 @@ struct Entered {
     agreed: Agreed,
 }
 
-/// Serves a client until it goes.
-pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
+/// Serves a client until it goes, or its seat is needed.
+pub(super) async fn serve(server: Rc<Server>, conn: Conn, seat: Rc<Seat>) {
     let peer = conn.peer();
     if let Err(error) = conn.set_user_timeout(SILENCE_US) {
         return tracing::debug!(%peer, %error, "the connection ended at once");
     }
     let (mut sender, mut receiver) = conn.split_stream();
-    let Some(Entered { opened, size, agreed }) = negotiate(&server, &mut sender, &mut receiver).await else {
+    let entering = server.world().timeout(ENTER_US, negotiate(&server, &mut sender, &mut receiver));
+    let entered = match select(pin!(entering), pin!(seat.over())).await {
+        Either::Left((entered, _)) => entered.flatten(),
+        Either::Right(_) => None,
+    };
+    let Some(Entered { opened, size, agreed }) = entered else {
         tracing::debug!(%peer, "the connection ended before the client had the export");
         return;
     };
+    seat.set_patience(IDLE_US);
     let Agreed { structured, context } = agreed;
     tracing::info!(%peer, size, structured, context, "a client has opened the export");
     let connection = Rc::new(Connection {
@@ -88,6 +101,7 @@ pub(super) async fn serve(server: Rc<Server>, conn: Conn) {
         over: Cell::new(false),
         ended: Notify::new(),
         server,
+        seat,
     });
     let why = connection.receive(&mut receiver).await;
     // Requests in progress are carried out, even if the client no longer waits for the answers.
@@ -135,7 +149,9 @@ async fn negotiate(
                 let answer = match &found {
                     Ok((_, size)) => negotiation.granted(&ask, *size),
                     Err(error) => {
-                        tracing::warn!(%error, "a client cannot open the export");
+                        if let Some(left_out) = server.shared.not_opened.admits(server.world().now()) {
+                            tracing::warn!(%error, left_out, "a client cannot open the export");
+                        }
                         negotiation.refused(&ask, &error.to_string())?
                     }
                 };
@@ -171,8 +187,12 @@ impl Connection {
     async fn receive(self: &Rc<Connection>, receiver: &mut StreamReceiver) -> &'static str {
         let (mine, opened) = (pin!(self.ended.wait()), pin!(self.opened.ended.wait()));
         let all = pin!(self.server.shared.ended.wait());
-        let mut ended = select(select(mine, opened), all);
+        let needed = pin!(self.seat.over());
+        let mut ended = select(select(select(mine, opened), all), needed);
         loop {
+            if self.seat.is_over() {
+                return "it was idle for longest, and its seat is needed";
+            }
             if self.over.get() || self.opened.is_over() || self.server.is_closing() {
                 return ENDED;
             }
@@ -180,8 +200,10 @@ impl Connection {
                 Either::Left((Ok(Some(head)), _)) => head,
                 Either::Left((Ok(None), _)) => return "it closed the connection",
                 Either::Left((Err(_), _)) => return "the connection broke",
+                Either::Right(_) if self.seat.is_over() => continue,
                 Either::Right(_) => return ENDED,
             };
+            self.seat.touch();
             let Some(request) = Request::parse(&head) else { return "it does not speak the protocol" };
             if request.is_disconnect() {
                 return "it disconnected";
@@ -221,6 +243,7 @@ impl Connection {
         }
         let connection = Rc::clone(self);
         self.server.world().spawn("nbd request", async move {
+            let _request = connection.seat.begin();
             let reply = connection.carry_out(&job, body).await;
             connection.send(reply, credit).await;
         });

@@ -1,6 +1,7 @@
 //! Starts and ends a gate: finds the export, listens, and accepts clients.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::connection;
 use super::export::Export;
 use super::proto::ExportInfo;
 use super::shared::{Server, Shared};
+use crate::seats::Seat;
 
 /// Pause after a connection could not be accepted, in microseconds.
 const ACCEPT_PAUSE_US: u64 = 100_000;
@@ -154,17 +156,19 @@ impl Server {
 
     fn let_in(self: &Rc<Server>, conn: Conn) {
         let shared = &self.shared;
-        let others = shared.connections.fetch_add(1, Ordering::AcqRel);
-        self.here.set(self.here.get() + 1);
-        let seat = Seat(Rc::clone(self));
-        if others >= shared.connections_max {
-            tracing::warn!(peer = conn.peer(), "one client too many: it is turned away");
+        // A socket in the file system is for one user, who has no address.
+        let address = conn.peer().parse::<SocketAddr>().ok().map(|peer| peer.ip().to_canonical());
+        let Some(seat) = shared.seats.take(address, &self.world) else {
+            if let Some(left_out) = shared.turned_away.admits(self.world.now()) {
+                tracing::warn!(peer = conn.peer(), left_out, "one client too many: it is turned away");
+            }
             return;
-        }
-        let server = Rc::clone(self);
+        };
+        self.here.set(self.here.get() + 1);
+        let guest = Guest { server: Rc::clone(self), seat: Rc::new(seat) };
         self.world.spawn("nbd connection", async move {
-            connection::serve(server, conn).await;
-            drop(seat);
+            connection::serve(Rc::clone(&guest.server), conn, Rc::clone(&guest.seat)).await;
+            drop(guest);
         });
     }
 
@@ -172,14 +176,14 @@ impl Server {
     pub async fn close(&self) {
         self.shared.closing.store(true, Ordering::Release);
         self.shared.ended.notify();
-        self.until_gone(|| self.shared.connections.load(Ordering::Acquire) == 0).await;
+        self.until_gone(|| self.shared.seats.connections() == 0).await;
     }
 
     /// Waits for a limited time until all clients are gone.
     async fn until_gone(&self, are_gone: impl Fn() -> bool) {
         let all_gone = async {
             loop {
-                let gone = self.shared.gone.wait();
+                let gone = self.shared.seats.gone().wait();
                 if are_gone() {
                     return;
                 }
@@ -190,15 +194,15 @@ impl Server {
     }
 }
 
-/// One of the gate's limited connections; returned when dropped.
-struct Seat(Rc<Server>);
+/// A client of a thread. Its seat goes last: who waits for that also looks at the others.
+struct Guest {
+    server: Rc<Server>,
+    seat: Rc<Seat>,
+}
 
-impl Drop for Seat {
+impl Drop for Guest {
     fn drop(&mut self) {
-        let server = &self.0;
-        server.here.set(server.here.get() - 1);
-        server.shared.connections.fetch_sub(1, Ordering::AcqRel);
-        server.shared.gone.notify();
+        self.server.here.set(self.server.here.get() - 1);
     }
 }
 

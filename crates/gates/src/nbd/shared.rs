@@ -3,25 +3,26 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::Session;
-use world::{Notify, World};
+use world::{LineLimit, Notify, World};
 
 use super::export::Export;
+use crate::seats::Seats;
 
 /// State that the threads of a gate share.
 pub(super) struct Shared {
     pub(super) export: Export,
-    /// Connected clients.
-    pub(super) connections: AtomicU32,
-    pub(super) connections_max: u32,
+    pub(super) seats: Arc<Seats>,
+    /// Lines about clients that were turned away.
+    pub(super) turned_away: LineLimit,
+    /// Lines about clients that cannot open the export.
+    pub(super) not_opened: LineLimit,
     stripe: u64,
     pub(super) closing: AtomicBool,
     /// Notified when the gate begins to end.
     pub(super) ended: Notify,
-    /// Notified when a client has gone.
-    pub(super) gone: Notify,
 }
 
 impl Shared {
@@ -29,11 +30,11 @@ impl Shared {
         Shared {
             stripe: export.mount().geometry().stripe() as u64,
             export,
-            connections: AtomicU32::new(0),
-            connections_max,
+            seats: Seats::new(connections_max as usize),
+            turned_away: LineLimit::new(),
+            not_opened: LineLimit::new(),
             closing: AtomicBool::new(false),
             ended: Notify::new(),
-            gone: Notify::new(),
         }
     }
 }

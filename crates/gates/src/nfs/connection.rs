@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::future::{Either, select};
@@ -14,8 +15,10 @@ use world::{Conn, Notify, StreamReceiver};
 use super::credits::{Credit, Credits};
 use super::dispatch::{Answer, answer_bytes};
 use super::gate::Gate;
+use super::reply_cache::Origin;
 use super::wire::{Record, mark};
 use crate::reply_queue::ReplyQueue;
+use crate::seats::Seat;
 
 /// Most requests of one client in progress.
 const REQUESTS_MAX: usize = 64;
@@ -25,11 +28,14 @@ const BYTES_MAX: usize = 4 << 20;
 const SMALL: usize = 64 << 10;
 /// How long a record that has begun may take to arrive, in microseconds, because it holds memory.
 const RECORD_US: u64 = 20_000_000;
+/// How long a client may take for its first request, in microseconds.
+const FIRST_US: u64 = 60_000_000;
 
 /// What a connection's tasks share.
 struct Connection {
     gate: Rc<Gate>,
-    client: IpAddr,
+    origin: Arc<Origin>,
+    seat: Seat,
     reply_queue: ReplyQueue<Room>,
     /// The limit for this client.
     own: Rc<Credits>,
@@ -47,13 +53,14 @@ struct Room {
     _all: Option<Credit>,
 }
 
-/// Serves a client until it disconnects.
-pub(super) async fn serve(gate: Rc<Gate>, conn: Conn, client: IpAddr, all: Rc<Credits>) {
+/// Serves a client until it disconnects, or its seat is needed.
+pub(super) async fn serve(gate: Rc<Gate>, conn: Conn, client: SocketAddr, seat: Seat, all: Rc<Credits>) {
     let (sender, mut receiver) = conn.split_stream();
     let connection = Rc::new(Connection {
         reply_queue: ReplyQueue::new(gate.world.clone(), sender),
         gate,
-        client,
+        origin: Origin::new(client),
+        seat,
         own: Credits::new(REQUESTS_MAX, BYTES_MAX),
         all,
         over: Cell::new(false),
@@ -61,6 +68,7 @@ pub(super) async fn serve(gate: Rc<Gate>, conn: Conn, client: IpAddr, all: Rc<Cr
     });
     tracing::debug!(%client, "a client has connected");
     let why = connection.receive(&mut receiver).await;
+    connection.origin.end(connection.gate.world.now());
     // Requests that were begun are finished, even if the client no longer waits for the answers.
     connection.own.all_back().await;
     tracing::debug!(%client, "the client is gone: {why}");
@@ -70,18 +78,27 @@ impl Connection {
     /// Receives requests and starts them. Returns why there are no more.
     async fn receive(self: &Rc<Connection>, receiver: &mut StreamReceiver) -> &'static str {
         let shared = &self.gate.shared;
+        let mut is_first = true;
         loop {
             let (broken, closed) = (pin!(self.ended.wait()), pin!(shared.ended.wait()));
-            let ended = select(broken, closed);
+            let (needed, silent) = (pin!(self.seat.over()), pin!(self.silence(is_first)));
+            let ended = select(select(broken, closed), select(needed, silent));
+            if self.seat.is_over() {
+                return "it was idle for longest, and its seat is needed";
+            }
             if self.over.get() || shared.closing.load(Ordering::Acquire) {
                 return "the gate has ended";
             }
             let (record, credits) = match select(pin!(self.next(receiver)), ended).await {
                 Either::Left((Ok(next), _)) => next,
                 Either::Left((Err(why), _)) => return why,
+                Either::Right((Either::Right((Either::Right(_), _)), _)) => {
+                    return "it has never asked for anything";
+                }
                 // Drop the incomplete request.
                 Either::Right(_) => continue,
             };
+            is_first = false;
             let bytes = answer_bytes(&record);
             let own = self.own.take(0, bytes).await;
             // Not earlier: a client that stops in the middle of a request must hold only its own credits, not those
@@ -96,6 +113,14 @@ impl Connection {
             let room = Room { _own: (credits, own), _all: all };
             self.gate.world.spawn("nfs request", async move { connection.carry_out(record, room).await });
         }
+    }
+
+    /// Ends when a client that has not asked yet has had its time.
+    async fn silence(&self, is_first: bool) {
+        if !is_first {
+            std::future::pending::<()>().await;
+        }
+        self.gate.world.sleep(FIRST_US).await;
     }
 
     /// Takes credits of all clients. A small request that is its client's only one needs none: clients that do not
@@ -117,6 +142,7 @@ impl Connection {
     async fn next(&self, receiver: &mut StreamReceiver) -> Result<(Buf, Vec<Credit>), &'static str> {
         match receiver.head(4).await {
             Ok(Some(mark)) => {
+                self.seat.touch();
                 let record = self.record(mark, receiver).await;
                 record.ok_or("it does not speak the protocol, or is too slow")
             }
@@ -154,7 +180,8 @@ impl Connection {
 
     /// Carries out a request. The credits are returned after the answer was sent.
     async fn carry_out(&self, record: Buf, room: Room) {
-        let answer = self.gate.answer(self.client, &record).await;
+        let _request = self.seat.begin();
+        let answer = self.gate.answer(&self.origin, &record).await;
         // Free the record now: this task may send for a long time, also for other tasks.
         drop(record);
         match answer {
@@ -165,7 +192,8 @@ impl Connection {
             }
             Ok(None) => {}
             Err(_) => {
-                tracing::debug!(client = %self.client, "a record that is not a call: the connection ends");
+                let client = self.origin.client();
+                tracing::debug!(%client, "a record that is not a call: the connection ends");
                 self.end();
             }
         }

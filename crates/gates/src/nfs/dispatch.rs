@@ -1,12 +1,12 @@
 //! Dispatches a record to its program and procedure, and makes the answer.
 
-use std::net::IpAddr;
+use std::sync::Arc;
 
 use types::Buf;
 
 use super::access::Caller;
 use super::gate::Gate;
-use super::reply_cache::{CacheLookup, RequestKey};
+use super::reply_cache::{CacheLookup, NOTICE_US, Origin, RequestKey};
 use super::wire::{
     AcceptStat, Arguments, Call, Garbage, IO_MAX, MOUNT, NFS, NFS_VERSION, NotParsed, PORTMAP,
     PORTMAP_VERSION, Results, RpcMessage, accept, failure_words, is_idempotent, padding, parse,
@@ -55,14 +55,18 @@ impl Gate {
     ///
     /// # Errors
     /// If the record is not a call.
-    pub(super) async fn answer(&self, client: IpAddr, record: &[u8]) -> Result<Option<Answer>, Garbage> {
+    pub(super) async fn answer(
+        &self,
+        origin: &Arc<Origin>,
+        record: &[u8],
+    ) -> Result<Option<Answer>, Garbage> {
         let call = match parse_message(record)? {
             RpcMessage::Call(call) => call,
             RpcMessage::Denied(answer) => return Ok(Some(answer.into())),
         };
         let (xid, only) = (call.xid, |version| AcceptStat::ProgMismatch(version));
         let how = match (call.program, call.version) {
-            (NFS, NFS_VERSION) => return Ok(self.nfs(client, call, record).await),
+            (NFS, NFS_VERSION) => return Ok(self.nfs(origin, call, record).await),
             (MOUNT, NFS_VERSION) => match mountd::answer(self, &call).await {
                 Ok(results) => return Ok(Some(success(xid, results))),
                 Err(how) => how,
@@ -78,7 +82,7 @@ impl Gate {
         Ok(Some(accept(xid, how).into_bytes().into()))
     }
 
-    async fn nfs(&self, client: IpAddr, call: Call<'_>, record: &[u8]) -> Option<Answer> {
+    async fn nfs(&self, origin: &Arc<Origin>, call: Call<'_>, record: &[u8]) -> Option<Answer> {
         let (xid, procedure) = (call.xid, call.procedure);
         let arguments = match parse(procedure, call.arguments) {
             Ok(arguments) => arguments,
@@ -91,13 +95,18 @@ impl Gate {
         if is_idempotent(procedure) {
             return Some(self.carry_out(xid, procedure, &caller, &arguments).await);
         }
-        match self.shared.reply_cache.begin(RequestKey::new(client, xid, record), self.world.now()) {
+        let (cache, key) = (&self.shared.reply_cache, RequestKey::new(origin, xid, record));
+        if let Some(other) = cache.same_of_another(key, origin) {
+            self.world.timeout(NOTICE_US, other.ended()).await;
+        }
+        match cache.begin(key, origin, self.world.now()) {
             CacheLookup::NewRequest(first) => {
                 let answer = self.carry_out(xid, procedure, &caller, &arguments).await;
                 first.answer(&answer.head);
                 Some(answer)
             }
             CacheLookup::Duplicate(again) => {
+                let client = origin.client();
                 tracing::debug!(%client, xid, procedure, "a repeated request");
                 again.answer().await.map(|answer| answer.to_vec().into())
             }

@@ -1,12 +1,12 @@
 //! Common parts of the procedures: the volume, permissions, attributes, open files.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 
 use client::{ClientError, Mount, Session};
 use types::InodeId;
 use types::messages::names::Attr;
-use world::{Notify, World};
+use world::{LineLimit, Notify, World};
 
 use super::allow::AllowList;
 use super::files::{Files, OpenFile, is_handle_invalid};
@@ -14,6 +14,7 @@ use super::handle::FileSystemId;
 use super::reply_cache::ReplyCache;
 use super::verifier::Verifier;
 use super::wire::{AttrWriter, Status};
+use crate::seats::Seats;
 
 /// The state that all threads of a gate share.
 pub(super) struct Shared {
@@ -29,12 +30,24 @@ pub(super) struct Shared {
     pub(super) files: Files,
     pub(super) reply_cache: ReplyCache,
     pub(super) verifier: Verifier,
-    /// The number of clients, now and at most.
-    pub(super) connections: AtomicUsize,
-    pub(super) connections_max: usize,
+    /// Clients may come from any port.
+    pub(super) insecure: bool,
+    pub(super) seats: Arc<Seats>,
+    pub(super) turned_away: TurnedAway,
     pub(super) closing: AtomicBool,
     /// Notified when the gate begins to end.
     pub(super) ended: Notify,
+}
+
+/// Lines about clients that were turned away.
+#[derive(Default)]
+pub(super) struct TurnedAway {
+    /// They are not allowed.
+    pub(super) strangers: LineLimit,
+    /// Their ports are for anybody.
+    pub(super) unprivileged: LineLimit,
+    /// There are too many.
+    pub(super) full: LineLimit,
 }
 
 /// One thread's part of a gate.

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use client::{ClientError, Mount, MountError, MountOptions};
@@ -16,10 +16,11 @@ use super::allow::{AllowList, Network, addresses};
 use super::connection;
 use super::credits::Credits;
 use super::files::Files;
-use super::gate::{Gate, Shared};
+use super::gate::{Gate, Shared, TurnedAway};
 use super::handle::FileSystemId;
 use super::reply_cache::ReplyCache;
 use super::verifier::Verifier;
+use crate::seats::{Seat, Seats};
 
 /// Pause after a failed accept, in microseconds.
 const ACCEPT_PAUSE_US: u64 = 100_000;
@@ -33,6 +34,8 @@ const REQUESTS_MAX: usize = 4096;
 const REQUESTS_SHARE: u64 = 4;
 /// Least bytes for the requests of a thread: enough for a few of the largest.
 const BYTES_MIN: u64 = 8 << 20;
+/// Below this number a port of a machine is for its root only.
+const PORTS_PRIVILEGED: u16 = 1024;
 
 /// Options of an NFS gate.
 #[derive(Clone, Debug)]
@@ -41,6 +44,8 @@ pub struct NfsOptions {
     pub listen: String,
     /// Clients that are allowed; if empty, those of this machine.
     pub allow: Vec<Network>,
+    /// Admits clients from any port. Ports below 1024 are those that only root of a machine can use.
+    pub insecure: bool,
     /// Refuses all changes.
     pub read_only: bool,
     /// Treats the clients' root as nobody.
@@ -117,8 +122,9 @@ impl NfsGate {
             files: Files::default(),
             reply_cache: ReplyCache::default(),
             verifier: Verifier::new(world.random()),
-            connections: AtomicUsize::new(0),
-            connections_max: options.connections,
+            insecure: options.insecure,
+            seats: Seats::new(options.connections),
+            turned_away: TurnedAway::default(),
             closing: AtomicBool::new(false),
             ended: Notify::new(),
         });
@@ -210,11 +216,11 @@ async fn serve(world: World, shared: Arc<Shared>, listener: TcpListener, bytes: 
     while let Some(accepted) = accept(&listener, &shared).await {
         match accepted {
             Ok(conn) => {
-                let Some((client, seat)) = admit(&shared, &conn) else { continue };
+                let Some((client, seat)) = admit(&shared, &world, &conn) else { continue };
                 let (gate, all, turn) = (Rc::clone(&gate), Rc::clone(&all), here.take(1, 0).await);
                 world.spawn("nfs connection", async move {
-                    connection::serve(gate, conn, client, all).await;
-                    drop((seat, turn));
+                    connection::serve(gate, conn, client, seat, all).await;
+                    drop(turn);
                 });
             }
             Err(error) => {
@@ -240,30 +246,35 @@ async fn accept(listener: &Listener, shared: &Shared) -> Option<io::Result<Conn>
     }
 }
 
-/// One of the gate's limited connections; returned when dropped.
-struct Seat(Arc<Shared>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// Accepts or refuses a client.
-fn admit(shared: &Arc<Shared>, conn: &Conn) -> Option<(std::net::IpAddr, Seat)> {
+fn admit(shared: &Shared, world: &World, conn: &Conn) -> Option<(SocketAddr, Seat)> {
     let peer = conn.peer();
-    let client = peer.parse::<SocketAddr>().ok()?.ip();
-    if !shared.allow_list.admits(client) {
-        tracing::warn!(%peer, "a client that is not allowed is turned away");
+    let client = peer.parse::<SocketAddr>().ok()?;
+    let Shared { allow_list, turned_away, insecure, seats, .. } = shared;
+    let now = world.now();
+    if !allow_list.admits(client.ip()) {
+        if let Some(left_out) = turned_away.strangers.admits(now) {
+            tracing::warn!(%peer, left_out, "a client that is not allowed is turned away");
+        }
         return None;
     }
-    let others = shared.connections.fetch_add(1, Ordering::AcqRel);
-    let seat = Seat(Arc::clone(shared));
-    if others >= shared.connections_max {
-        tracing::warn!(%peer, "one client too many: it is turned away");
+    if !insecure && client.port() >= PORTS_PRIVILEGED {
+        if let Some(left_out) = turned_away.unprivileged.admits(now) {
+            tracing::warn!(
+                %peer,
+                left_out,
+                "a client whose port anybody may use is turned away: only --insecure admits ports from 1024 on"
+            );
+        }
         return None;
     }
-    Some((client, seat))
+    let seat = seats.take(Some(client.ip().to_canonical()), world);
+    if seat.is_none()
+        && let Some(left_out) = turned_away.full.admits(now)
+    {
+        tracing::warn!(%peer, left_out, "one client too many: it is turned away");
+    }
+    Some((client, seat?))
 }
 
 /// Closes idle files until the gate ends. The end of the gate makes everything stable.

@@ -2,11 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::pin::pin;
+
+use futures_util::future::{Either, select};
+use world::World;
 
 use super::error::EngineError;
 use super::memory::{MemoryEngine, MemoryReader};
 use super::redb::{RedbEngine, RedbReader};
 use crate::records::from_value;
+
+/// Pause between two looks whether a commit waits for room on its disk, in microseconds.
+const FULL_US: u64 = 100_000;
 
 /// Changes to commit together, in the order of their keys; `None` removes.
 pub(crate) type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -94,6 +101,45 @@ impl Engine {
             Engine::Redb(engine) => engine.advance(key, last, writes),
             Engine::Memory(engine) => engine.advance(key, last, writes),
         }
+    }
+
+    /// Commits off the thread, for a service. While the disk is full it waits, and calls `full` again and again.
+    pub(crate) async fn patiently(
+        &self,
+        world: &World,
+        commit: impl Fn(&Engine) -> Result<(), EngineError> + Clone + Send + 'static,
+        full: impl Fn(),
+    ) -> Result<(), EngineError> {
+        loop {
+            let (engine, commit) = (self.clone(), commit.clone());
+            let mut commit = pin!(world.off_thread(move || commit(&engine)));
+            let committed = loop {
+                match select(commit.as_mut(), pin!(world.sleep(FULL_US))).await {
+                    Either::Left((committed, _)) => break committed,
+                    Either::Right(_) if self.is_full() => full(),
+                    Either::Right(_) => {}
+                }
+            };
+            match committed {
+                Err(EngineError::Full) => {
+                    full();
+                    world.sleep(FULL_US).await;
+                }
+                committed => return committed,
+            }
+        }
+    }
+
+    /// From now on a commit waits for room on a full disk; or it fails, also one that waits.
+    pub(crate) fn set_patient(&self, is_patient: bool) {
+        if let Engine::Redb(engine) = self {
+            engine.space().set_patient(is_patient);
+        }
+    }
+
+    /// Whether a commit waits for room.
+    fn is_full(&self) -> bool {
+        matches!(self, Engine::Redb(engine) if engine.space().is_full())
     }
 
     /// Removes everything, and puts these in its place, at once.

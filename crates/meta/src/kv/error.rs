@@ -21,6 +21,9 @@ pub enum EngineError {
     /// The journal failed.
     #[error("the metadata journal failed: {0}")]
     Journal(#[source] std::io::Error),
+    /// The disk is full. Nothing has changed.
+    #[error("the disk of the metadata store is full")]
+    Full,
     /// The memory engine was told to fail.
     #[error("the metadata store was told to fail")]
     InjectedFault,

@@ -25,8 +25,9 @@ use types::limits::BLOCK;
 use types::{Buf, BufMut, ClusterId};
 use world::{Disk, DiskMode, World};
 
+use super::disk_space::is_no_space;
 use super::engine::Writes;
-use super::record::{self, EncodedRecord, Salt};
+use super::record::{self, Salt};
 
 const MAGIC: [u8; 8] = *b"SHOALmjr";
 const VERSION: u32 = 1;
@@ -35,6 +36,8 @@ const HEADER: usize = 56;
 /// The shortest and the longest half. Its records are also in memory, where they take about 2.5 times their length.
 const HALF_MIN: u64 = 256 << 10;
 const HALF_MAX: u64 = 8 << 20;
+/// Pause before a record is written again for which there was no room, in microseconds.
+const FULL_US: u64 = 100_000;
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -231,30 +234,42 @@ impl Journal {
         self.used = 0;
     }
 
-    /// Makes a record durable.
-    ///
-    /// # Errors
-    /// After any error the journal is of no further use.
-    pub(crate) async fn append(&mut self, record: &EncodedRecord) -> io::Result<()> {
-        self.append_bytes(record.bytes.clone()).await
+    /// Bytes that are left in the current half.
+    pub(crate) fn left(&self) -> u64 {
+        self.half_len - self.used
     }
 
-    /// Makes a batch durable, all its records or none.
+    /// Makes a record durable, or a batch: all its records or none.
     ///
     /// # Errors
-    /// After any error the journal is of no further use.
-    pub(crate) async fn append_batch(&mut self, batch: &Buf) -> io::Result<()> {
-        self.append_bytes(batch.clone()).await
-    }
-
-    async fn append_bytes(&mut self, bytes: Buf) -> io::Result<()> {
+    /// If there is no room, the same bytes or others can be appended, in this place. After any other error the journal is of no
+    /// further use.
+    pub(crate) async fn append(&mut self, bytes: &Buf) -> io::Result<()> {
         if !self.fits(bytes.len()) {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "a change is larger than the journal"));
         }
         let at = BLOCK as u64 + self.half * self.half_len + self.used;
+        self.disk.write(at, vec![bytes.clone()]).await?;
+        self.disk.sync().await?;
         self.used += bytes.len() as u64;
-        self.disk.write(at, vec![bytes]).await?;
-        self.disk.sync().await
+        Ok(())
+    }
+
+    /// As [`Journal::append`]. While the disk is full it waits, and calls `full` again and again. Its bytes are written once
+    /// more before each sync, and nothing comes before them.
+    pub(crate) async fn append_patiently(
+        &mut self,
+        world: &World,
+        bytes: &Buf,
+        full: impl Fn(),
+    ) -> io::Result<()> {
+        loop {
+            match self.append(bytes).await {
+                Err(error) if is_no_space(&error) => full(),
+                appended => return appended,
+            }
+            world.sleep(FULL_US).await;
+        }
     }
 }
 

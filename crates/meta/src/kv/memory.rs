@@ -17,6 +17,7 @@ pub struct MemoryEngine {
     pairs: Arc<Mutex<Pairs>>,
     staged: Arc<Mutex<Pairs>>,
     failing: Arc<AtomicBool>,
+    full: Arc<AtomicBool>,
     journal: Option<Arc<str>>,
 }
 
@@ -32,6 +33,11 @@ impl MemoryEngine {
     /// From now on every commit fails, and changes nothing, if `failing`.
     pub fn set_failing(&self, failing: bool) {
         self.failing.store(failing, Ordering::Relaxed);
+    }
+
+    /// From now on every commit of a service waits until this is taken back, if `full`.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
     }
 
     pub(super) fn reader(&self) -> MemoryReader {
@@ -57,6 +63,9 @@ impl MemoryEngine {
     ) -> Result<(), EngineError> {
         if self.failing.load(Ordering::Relaxed) {
             return Err(EngineError::InjectedFault);
+        }
+        if self.full.load(Ordering::Relaxed) {
+            return Err(EngineError::Full);
         }
         let mut pairs = lock(&self.pairs);
         if pairs.get(key).is_none_or(|found| number(found) < last) {

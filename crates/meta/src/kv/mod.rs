@@ -12,11 +12,13 @@
 //! | file | what |
 //! |---|---|
 //! | `engine.rs`, `redb.rs`, `memory.rs` | the engines |
+//! | `disk_space.rs` | what they do when the disk is full |
 //! | `error.rs` | their errors |
 //! | `store.rs` | the engine, and the newer writes that it does not have yet |
 //! | `journal.rs`, `record.rs` | the file in front of the engine, and its records |
 //! | `txn.rs` | one operation's view |
 
+mod disk_space;
 mod engine;
 mod error;
 mod journal;
@@ -32,6 +34,7 @@ pub use journal::JournalError;
 pub use memory::MemoryEngine;
 pub use redb::RedbEngine;
 
+pub(crate) use disk_space::is_no_space;
 pub(crate) use engine::{Reader, Writes};
 pub(crate) use journal::{Journal, unpacked};
 pub(crate) use record::{EncodedRecord, packed};

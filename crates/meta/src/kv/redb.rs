@@ -4,14 +4,17 @@
 //! it returns (two fdatasyncs). A crash leaves the last commit or the one before it, never a mixture. Each commit also
 //! stores the list of free pages, so opening after a crash does not have to read the whole file.
 
+use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::Arc;
 
+use redb::backends::FileBackend;
 use redb::{
     Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition,
     WriteTransaction,
 };
 
+use super::disk_space::{DiskSpace, PatientFile};
 use super::engine::{KeyValue, Writes, number};
 use super::error::EngineError;
 use crate::records::to_value;
@@ -26,6 +29,7 @@ const STAGED: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefi
 pub struct RedbEngine {
     database: Arc<Database>,
     journal: Option<Arc<str>>,
+    space: Arc<DiskSpace>,
 }
 
 fn failed(error: impl Into<redb::Error>) -> EngineError {
@@ -34,14 +38,22 @@ fn failed(error: impl Into<redb::Error>) -> EngineError {
 
 impl RedbEngine {
     pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<RedbEngine, EngineError> {
-        let database = builder(cache_bytes).create(path);
+        let space = Arc::<DiskSpace>::default();
+        let database = open_file(path).and_then(|file| {
+            let file = PatientFile { file: FileBackend::new(file)?, space: Arc::clone(&space) };
+            builder(cache_bytes).create_with_backend(file)
+        });
         // Disks are named by text.
         let journal = path.with_extension("journal").to_str().map(Arc::from).ok_or(EngineError::Path)?;
         let database = database.map_err(|error| match error {
             redb::DatabaseError::DatabaseAlreadyOpen => EngineError::InUse,
             other => EngineError::Open(Box::new(other)),
         });
-        RedbEngine::new(database?, Some(journal))
+        RedbEngine::new(database?, Some(journal), space)
+    }
+
+    pub(super) fn space(&self) -> &DiskSpace {
+        &self.space
     }
 
     pub(super) fn journal(&self) -> Option<&str> {
@@ -51,14 +63,27 @@ impl RedbEngine {
     /// A database in memory, for tests: the engine's code without a file.
     pub fn in_memory() -> Result<RedbEngine, EngineError> {
         let database = builder(16 << 20).create_with_backend(redb::backends::InMemoryBackend::new());
-        RedbEngine::new(database.map_err(|error| EngineError::Open(Box::new(error)))?, None)
+        let database = database.map_err(|error| EngineError::Open(Box::new(error)))?;
+        RedbEngine::new(database, None, Arc::default())
     }
 
-    fn new(database: Database, journal: Option<Arc<str>>) -> Result<RedbEngine, EngineError> {
-        let txn = begin(&database)?;
-        txn.open_table(TABLE).map_err(failed)?;
-        txn.commit().map_err(failed)?;
-        Ok(RedbEngine { database: Arc::new(database), journal })
+    fn new(
+        database: Database,
+        journal: Option<Arc<str>>,
+        space: Arc<DiskSpace>,
+    ) -> Result<RedbEngine, EngineError> {
+        // A store that is there needs no room to be opened.
+        let txn = database.begin_read().map_err(failed)?;
+        match txn.open_table(TABLE) {
+            Ok(_) => {}
+            Err(redb::TableError::TableDoesNotExist(_)) => {
+                let txn = begin(&database)?;
+                txn.open_table(TABLE).map_err(failed)?;
+                txn.commit().map_err(failed)?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(RedbEngine { database: Arc::new(database), journal, space })
     }
 
     pub(super) fn reader(&self) -> Result<RedbReader, EngineError> {
@@ -149,6 +174,11 @@ fn begin(database: &Database) -> Result<WriteTransaction, EngineError> {
     let mut txn = database.begin_write().map_err(failed)?;
     txn.set_quick_repair(true);
     Ok(txn)
+}
+
+fn open_file(path: &Path) -> Result<File, redb::DatabaseError> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    file.map_err(|error| redb::DatabaseError::Storage(redb::StorageError::Io(error)))
 }
 
 fn builder(cache_bytes: u64) -> Builder {

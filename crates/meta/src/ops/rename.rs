@@ -5,7 +5,7 @@ use types::{InodeId, Refusal, VolumeId};
 
 use crate::kv::Txn;
 use crate::records::{Entry, Inode};
-use crate::tree::{Directory, check_meant, check_name};
+use crate::tree::{Directory, check_meant, check_name, check_not_reserved};
 
 /// A name with its entry and inode.
 struct Side<'a> {
@@ -46,6 +46,10 @@ pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Renamed, Ref
     };
     let mut directories = Directories { from, to };
     check_name(&request.to_name)?;
+    check_not_reserved(directories.to().place, &request.to_name)?;
+    if request.how == RenameHow::Exchange {
+        check_not_reserved(directories.from.place, &request.from_name)?;
+    }
     let target = match txn.entry(directories.to(), &request.to_name)? {
         Some(entry) => {
             let inode = txn.inode((volume, entry.inode))?;

@@ -129,3 +129,38 @@ fn bytes_that_a_lost_client_has_not_reported_are_purged_with_their_file() {
         assert_eq!(tree.purges(), vec![a.object], "nobody had {} open", b.inode);
     });
 }
+
+#[test]
+fn nobody_makes_the_reserved_name_in_the_root_and_an_old_one_can_go() {
+    on_all(|mut tree| {
+        let name = std::str::from_utf8(RESERVED_NAME).expect("text");
+        let refused = Err(Refusal::NotPermitted);
+        let (d, f) = (tree.mkdir(ROOT, "d").expect("free"), tree.create(ROOT, "f").expect("free"));
+        assert_eq!(tree.mkdir(ROOT, name).map(|_| ()), refused);
+        assert_eq!(tree.create(ROOT, name).map(|_| ()), refused);
+        assert_eq!(tree.create_open(ROOT, name).map(|_| ()), refused);
+        assert_eq!(tree.symlink(ROOT, name, "f").map(|_| ()), refused);
+        assert_eq!(tree.link(f.inode, ROOT, name).map(|_| ()), refused);
+        for how in [RenameHow::Replace, RenameHow::NoReplace, RenameHow::Exchange] {
+            assert_eq!(tree.rename((ROOT, "d"), (ROOT, name), how), refused);
+        }
+        assert_eq!(tree.names(ROOT), ["d", "f"]);
+
+        // Elsewhere it is a name like any other.
+        let inner = tree.mkdir(d.inode, name).expect("free");
+
+        // An older build has made it.
+        let volume = tree.volume;
+        let made = tree.idempotent(move |txn| {
+            let (mut directory, _, _) = txn.find((volume, ROOT), b"f")?;
+            txn.add_entry(&mut directory, RESERVED_NAME, inner.inode, None);
+            txn.put_directory(&directory);
+            Ok(Done {})
+        });
+        assert_eq!(made, Ok(Done {}));
+        assert_eq!(tree.mkdir(ROOT, name).map(|_| ()), refused);
+        assert_eq!(tree.rename((ROOT, name), (ROOT, "d"), RenameHow::Exchange), refused);
+        assert_eq!(tree.rename((ROOT, name), (ROOT, "away"), RenameHow::NoReplace), Ok(()));
+        assert_eq!(tree.rmdir(ROOT, "away"), Ok(()));
+    });
+}

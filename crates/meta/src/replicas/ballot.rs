@@ -97,7 +97,11 @@ impl Ballot {
             None if blocks.iter().any(|block| block.iter().any(|byte| *byte != 0)) => {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "it is damaged"));
             }
-            None => ballot.write(0, 0).await?,
+            None => {
+                // Both blocks get their room on the disk now.
+                ballot.disk.write(0, vec![BufMut::zeroed(2 * BLOCK).freeze()]).await?;
+                ballot.write(0, 0).await?;
+            }
         }
         Ok(ballot)
     }
@@ -105,7 +109,8 @@ impl Ballot {
     /// Makes a promise durable.
     ///
     /// # Errors
-    /// After any error nobody knows what was promised.
+    /// No room: the promise counts only if the caller makes it again, or another one. After any other error nobody knows what was
+    /// promised.
     pub(crate) async fn promise(&mut self, term: u64, vote: u64) -> Result<(), MetaError> {
         let written = self.write(term, vote).await;
         written.map_err(|error| MetaError::Ballot { path: self.disk.name().to_owned(), error })

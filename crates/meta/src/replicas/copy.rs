@@ -1,5 +1,8 @@
 //! A server's copy of the store, and its start.
 
+use std::cell::Cell;
+use std::sync::Arc;
+
 use types::messages::replica::{MetaMember, RecordPosition};
 use types::{Buf, ClusterId};
 use world::{Notify, World};
@@ -117,11 +120,18 @@ pub(crate) async fn open_store(
     if !writes.is_empty() {
         tracing::info!(keys = writes.len(), "the metadata store gets the records that only its journal has");
     }
-    engine.advance(
-        &keys::applied(),
-        last,
-        writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref())),
-    )?;
+    let said = Cell::new(false);
+    let full = || {
+        if !said.replace(true) {
+            tracing::error!("no space left on the disk of the metadata store: waits until there is room");
+        }
+    };
+    let writes = Arc::new(writes);
+    let commit = move |engine: &Engine| {
+        let writes = writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref()));
+        engine.advance(&keys::applied(), last, writes)
+    };
+    engine.patiently(world, commit, full).await?;
     let mut store = Store::open(engine)?;
     store.attach_journal(found.salt, found.journal.half_len(), last + 1, work.clone());
     let mut history =
@@ -136,7 +146,7 @@ pub(crate) async fn open_store(
         if let Some(tail) = tail {
             // It must be there when its half is overwritten.
             let record = store.replace_unchosen(tail)?;
-            let appended = found.journal.append(&record).await;
+            let appended = found.journal.append_patiently(world, &record.bytes, full).await;
             appended.map_err(|error| MetaError::Journal { path, error: error.into() })?;
         }
     }

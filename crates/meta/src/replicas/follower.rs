@@ -16,7 +16,7 @@ use world::{Answer, Call, CallError, Handler, Notify, Peers, World};
 use super::copy::{Copied, Files, chosen_members_of, last_of, members_of, members_value, term_of};
 use super::history::History;
 use super::{APPEND_US, ELECTION_US, ServerOptions};
-use crate::kv::{Engine, EngineError, Store, Writes, unpacked, writes_of};
+use crate::kv::{Engine, EngineError, Store, Writes, is_no_space, unpacked, writes_of};
 use crate::records::to_value;
 use crate::{MetaError, keys};
 
@@ -60,6 +60,8 @@ pub(super) struct Follower {
     pub(super) work: Notify,
     flush_wanted: Notify,
     flush_done: Notify,
+    /// The engine waits for room on its disk.
+    is_full: Cell<bool>,
     /// Why this server cannot go on.
     failure: RefCell<Option<MetaError>>,
     failed: Notify,
@@ -103,6 +105,7 @@ impl Follower {
             work,
             flush_wanted: Notify::new(),
             flush_done: Notify::new(),
+            is_full: Cell::new(false),
             failure: RefCell::default(),
             failed: Notify::new(),
             world,
@@ -227,7 +230,15 @@ impl Follower {
         // From now on a leader of an earlier term gets no sign, although the promise does not count yet.
         self.promising.set(term);
         files.ballot.was_member |= self.is_surely_member();
-        files.ballot.promise(term, vote).await.map_err(|error| self.fail(error))?;
+        files.ballot.promise(term, vote).await.map_err(|error| match &error {
+            // The promise was not made.
+            MetaError::Ballot { error, .. } if is_no_space(error) => {
+                self.promising.set(self.term.get());
+                self.disk_is_full();
+                Refusal::NoSpace
+            }
+            _ => self.fail(error),
+        })?;
         self.term.set(term);
         Ok(())
     }
@@ -374,7 +385,9 @@ impl Follower {
         let payloads: Vec<&Buf> = all.iter().map(|(_, payload, _)| payload).collect();
         let batch = self.with_store(|store| store.batch(&payloads))?;
         self.make_room(files, batch.len()).await;
-        files.journal.append_batch(&batch).await.map_err(EngineError::Journal)?;
+        let full = || self.disk_is_full();
+        let appended = files.journal.append_patiently(&self.world, &batch, full).await;
+        appended.map_err(EngineError::Journal)?;
         for (position, payload, writes) in all {
             self.with_store(|store| store.replace_unchosen(writes))?;
             self.first_is_chosen();
@@ -413,7 +426,9 @@ impl Follower {
             }
             let encoded = self.with_store(|store| store.replace_unchosen(writes))?;
             self.make_room(files, encoded.bytes.len()).await;
-            files.journal.append(&encoded).await.map_err(EngineError::Journal)?;
+            let full = || self.disk_is_full();
+            let appended = files.journal.append_patiently(&self.world, &encoded.bytes, full).await;
+            appended.map_err(EngineError::Journal)?;
             self.history.borrow_mut().push(record, payload);
         }
         if record.number <= append.chosen {
@@ -472,11 +487,14 @@ impl Follower {
                 flush_wanted.await;
                 continue;
             };
-            let engine = self.engine.clone();
             let committed = Arc::clone(&table);
-            let commit = move || engine.advance(&keys::applied(), last, writes_of(&table));
-            if let Err(error) = self.world.off_thread(commit).await {
+            let commit = move |engine: &Engine| engine.advance(&keys::applied(), last, writes_of(&table));
+            let full = || self.disk_is_full();
+            if let Err(error) = self.engine.patiently(&self.world, commit, full).await {
                 return error.into();
+            }
+            if self.is_full.replace(false) {
+                tracing::info!("there is room on the disk of the metadata store again");
             }
             let flushed = match self.store.borrow_mut().as_mut() {
                 Some(store) => store.take_flushed(&committed),
@@ -487,6 +505,15 @@ impl Follower {
                 Ok(table) => self.world.off_thread(move || drop(table)).await,
                 Err(error) => return error.into(),
             }
+        }
+    }
+
+    fn disk_is_full(&self) {
+        if !self.is_full.replace(true) {
+            tracing::error!(
+                "no space left on the disk of the metadata store: \
+                 this server takes records only as long as its journal has room"
+            );
         }
     }
 

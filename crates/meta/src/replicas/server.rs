@@ -46,9 +46,17 @@ pub struct Server {
     has_led: Cell<bool>,
 }
 
+impl Drop for Server {
+    /// The thread of a commit that waits for room would keep the process.
+    fn drop(&mut self) {
+        self.engine.set_patient(false);
+    }
+}
+
 impl Server {
     /// Nothing is read yet.
     pub fn new(world: World, engine: Engine, options: ServerOptions) -> Server {
+        engine.set_patient(true);
         Server {
             world,
             engine,

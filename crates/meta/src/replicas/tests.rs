@@ -1,6 +1,8 @@
 //! Three servers, of which any two are enough, under faults: what was answered stays, nobody is told anything old, and all
 //! copies become the same.
 
+mod full_disk;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;

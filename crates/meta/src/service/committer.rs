@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -16,7 +17,7 @@ use types::wire::{Codec, from_bytes};
 
 use super::Shared;
 use crate::keys;
-use crate::kv::{EncodedRecord, EngineError, Journal, writes_of};
+use crate::kv::{EncodedRecord, Engine, EngineError, Journal, writes_of};
 use crate::state::{Change, DurableAfter};
 
 /// A leader whose own journal takes so much longer for a record than a majority, in microseconds, lets another one lead.
@@ -142,7 +143,10 @@ impl Shared {
         let Some(record) = self.state.borrow_mut().store.next_record()? else { return Ok(()) };
         self.make_room(journal, &record).await;
         match &self.leading {
-            None => journal.append(&record).await.map_err(EngineError::Journal)?,
+            None => {
+                let appended = self.append(journal, &record).await;
+                appended.map_err(EngineError::Journal)?;
+            }
             Some(leading) => {
                 if leading.is_over() {
                     return std::future::pending().await;
@@ -154,7 +158,7 @@ impl Shared {
                     return std::future::pending().await;
                 }
                 let own = async {
-                    let appended = journal.append(&record).await;
+                    let appended = self.append(journal, &record).await;
                     if appended.is_ok() {
                         leading.has_own(record.number);
                     }
@@ -187,6 +191,13 @@ impl Shared {
         Ok(())
     }
 
+    async fn append(&self, journal: &mut Journal, record: &EncodedRecord) -> io::Result<()> {
+        let full = || self.full_disk.journal_is_full(self);
+        journal.append_patiently(&self.world, &record.bytes, full).await?;
+        self.full_disk.appended(self, journal);
+        Ok(())
+    }
+
     /// Switches to the other half of the journal if this one is full.
     async fn make_room(&self, journal: &mut Journal, record: &EncodedRecord) {
         if journal.fits(record.bytes.len()) {
@@ -196,6 +207,7 @@ impl Shared {
         self.state.borrow_mut().store.freeze();
         self.flush_wanted.notify();
         journal.switch_half();
+        self.full_disk.appended(self, journal);
     }
 
     /// Waits until no commit to the engine is in progress.
@@ -217,7 +229,7 @@ impl Shared {
         self.flushed().await;
     }
 
-    async fn flush_to_engine(&self) -> Result<(), EngineError> {
+    async fn flush_to_engine(self: &Rc<Self>) -> Result<(), EngineError> {
         let flush_wanted = self.flush_wanted.wait();
         let Some((table, last)) = self.state.borrow().store.frozen() else {
             flush_wanted.await;
@@ -225,8 +237,9 @@ impl Shared {
         };
         let committed = Arc::clone(&table);
         let engine = self.state.borrow().store.engine().clone();
-        let commit = move || engine.advance(&keys::applied(), last, writes_of(&table));
-        self.world.off_thread(commit).await?;
+        let commit = move |engine: &Engine| engine.advance(&keys::applied(), last, writes_of(&table));
+        engine.patiently(&self.world, commit, || self.full_disk.engine_is_full(self)).await?;
+        self.full_disk.engine_has_room(self);
         let table = self.state.borrow_mut().store.take_flushed(&committed)?;
         self.flush_done.notify();
         // Freeing so many small allocations here would delay all requests.

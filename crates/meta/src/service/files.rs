@@ -201,7 +201,8 @@ impl Shared {
         let opened = Change::once(&request.caller, request.volume, move |txn| {
             let attr = ops::open_truncated(txn, place, now)?;
             Ok(Opened { attr, mode: Mode::Shared })
-        });
+        })
+        .freeing();
         Ok(self.submit::<Opened>(opened).await?.attr)
     }
 

@@ -17,18 +17,26 @@ use crate::state::Change;
 /// A change that its caller numbers, so that it is done once.
 pub(super) trait Numbered: Request + 'static {
     fn caller(&self) -> (&Caller, VolumeId);
+
+    /// Whether it frees more of the store than it takes.
+    const FREES: bool;
 }
 
 macro_rules! numbered {
-    ($($request:ident),*) => {$(
+    ($($request:ident: $frees:literal),*) => {$(
         impl Numbered for $request {
+            const FREES: bool = $frees;
+
             fn caller(&self) -> (&Caller, VolumeId) {
                 (&self.caller, self.volume)
             }
         }
     )*};
 }
-numbered!(SetAttr, Create, CreateTemporary, Mkdir, Symlink, Link, Unlink, Rmdir, Rename, SwapObjects);
+numbered!(
+    SetAttr: true, Create: false, CreateTemporary: false, Mkdir: false, Symlink: false, Link: false, Unlink: true,
+    Rmdir: true, Rename: false, SwapObjects: false
+);
 
 /// Answers a request.
 pub(super) async fn answer(shared: Rc<Shared>, call: Call) -> Result<Answer, Refusal> {
@@ -225,6 +233,7 @@ impl Shared {
     {
         let (caller, volume) = request.caller();
         let (caller, volume) = (caller.clone(), volume);
-        self.submit(Change::once(&caller, volume, move |txn| f(txn, &request))).await
+        let change = Change::once(&caller, volume, move |txn| f(txn, &request));
+        self.submit(if R::FREES { change.freeing() } else { change }).await
     }
 }

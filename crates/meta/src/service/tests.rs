@@ -5,6 +5,7 @@ mod creates;
 mod cuts;
 mod exclusive;
 mod fences;
+mod full_disk;
 mod many;
 mod notes;
 mod overruled;

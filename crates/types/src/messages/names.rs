@@ -8,6 +8,9 @@ use super::cluster::Mode;
 use crate::{ClientId, InodeId, ObjectId, VolumeId};
 use crate::{coded_enum, records};
 
+/// The name in the root of a volume under which every mount shows its control files. Nobody can make it.
+pub const RESERVED_NAME: &[u8] = b".shoal";
+
 coded_enum! {
     /// What an inode is.
     pub enum FileKind: u8 {

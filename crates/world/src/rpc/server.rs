@@ -20,7 +20,7 @@ use super::outgoing::Outgoing;
 use super::room::{Bounds, Payloads, Place, Room};
 use super::send_queue::SendQueue;
 use super::{Answer, Call, Handler, Identity, LocalBoxFuture};
-use crate::{Conn, Frame, Listener, Receiver, World};
+use crate::{Conn, Frame, LineLimit, Listener, Receiver, World};
 
 /// Most requests of one connection that are announced or in progress, or whose answers are not yet sent. Then the server reads
 /// no further one.
@@ -30,6 +30,8 @@ const ANSWERS_MAX: usize = 16 << 20;
 /// Pause after a failed accept, in microseconds. A scarce resource, such as file descriptors, needs time to become
 /// free.
 const ACCEPT_PAUSE_US: u64 = 10_000;
+/// Lines about callers that break the protocol, of all servers of this process.
+static BROKEN: LineLimit = LineLimit::new();
 
 struct Server {
     world: World,
@@ -176,10 +178,14 @@ impl Session {
                 );
             }
             if let Err(error) = self.take(frame).await {
-                return tracing::warn!(
-                    peer = self.peer,
-                    "the connection is closed, because the caller breaks the protocol: {error}"
-                );
+                if let Some(left_out) = BROKEN.admits(self.server.world.now()) {
+                    tracing::warn!(
+                        peer = self.peer,
+                        left_out,
+                        "the connection is closed, because the caller breaks the protocol: {error}"
+                    );
+                }
+                return;
             }
         }
     }

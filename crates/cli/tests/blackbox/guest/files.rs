@@ -23,6 +23,9 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
+/// The guest's connections come from ports of the process that is its machine.
+const GATE: [&str; 2] = ["--no-root-squash", "--insecure"];
+
 #[test]
 #[ignore = "boots a guest: ./dev test --full"]
 fn the_kernels_nfs_client_beside_a_mount_and_killed_gates() {
@@ -32,7 +35,7 @@ fn the_kernels_nfs_client_beside_a_mount_and_killed_gates() {
     let mount = fixture.mount("mnt");
     // A port that the kernel gives to nobody: each gate has it in its turn.
     let at = format!("127.0.0.1:{}", 28_000 + std::process::id() % 2_000);
-    let gate = fixture.nfs_at("gate-0", &at, &["--no-root-squash"]);
+    let gate = fixture.nfs_at("gate-0", &at, &GATE);
     let mut guest = Guest::boot(&fixture, &image, "client");
     guest.must(&format!("mount_nfs {}", gate.address.port()));
     beside_a_mount(&mut guest, &mount);
@@ -47,7 +50,7 @@ fn the_kernels_nfs_client_beside_a_mount_and_killed_gates() {
     for (life, number) in [(1, 8), (2, 20), (3, 35)] {
         guest.wait_stable("/mnt/nfs/numbered", number);
         kill_now(gate.pid);
-        gate = fixture.nfs_at(&format!("gate-{life}"), &at, &["--no-root-squash"]);
+        gate = fixture.nfs_at(&format!("gate-{life}"), &at, &GATE);
         println!("the gate was killed after file {number}; another one has its address");
     }
     for work in ["files", "large", "fio"] {
