@@ -176,6 +176,19 @@ pub(crate) fn check_listen(address: &str, key: &Key) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses an address that stands for all addresses of a machine where it would be told to `callers`: they would call themselves.
+pub(crate) fn check_callable(address: &str, callers: &str) -> anyhow::Result<()> {
+    // A name that is unknown here may be known to them.
+    let mut addresses = address.to_socket_addrs().into_iter().flatten();
+    if addresses.any(|address| address.ip().to_canonical().is_unspecified()) {
+        return Err(problem(
+            format!("{callers} cannot call {address}"),
+            "--advertise HOST:PORT with an address of this machine, or --listen at one",
+        ));
+    }
+    Ok(())
+}
+
 /// The error for an address at which a daemon cannot listen.
 pub(crate) fn explain_listen(error: &std::io::Error, address: &str) -> anyhow::Error {
     match error.kind() {
@@ -197,6 +210,17 @@ pub(crate) fn explain_listen(error: &std::io::Error, address: &str) -> anyhow::E
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_that_nobody_can_call_is_not_told() {
+        for any in ["0.0.0.0:7411", "[::]:7411", "[::ffff:0.0.0.0]:7411"] {
+            let error = check_callable(any, "mounts").expect_err("everybody would call himself").to_string();
+            assert!(error.contains("mounts cannot call") && error.contains(any), "{error}");
+        }
+        for fine in ["127.0.0.1:7411", "[::1]:7411", "10.0.0.2:7411", "no.such.name.invalid:7411"] {
+            assert!(check_callable(fine, "mounts").is_ok(), "{fine}");
+        }
+    }
 
     #[test]
     fn without_a_key_only_loopback() {

@@ -62,6 +62,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         | Refusal::NotStaged
         | Refusal::NotUp
         | Refusal::NotLeader
+        | Refusal::Unreached
         | Refusal::TooFewDomains
         | Refusal::MetaFailed => libc::EIO,
     }

@@ -129,6 +129,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             shard: types::ShardId::FIRST,
             shards: Vec::new(),
             restored: 0,
+            reach: Default::default(),
         };
         let ask = Rc::new(Asker { peers, address: address.to_owned() });
         ask.ask(&brick).await;
@@ -163,6 +164,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
                     client: joined.client,
                     map: MapVersion(1 << 30),
                     asked: AskedCounts::default(),
+                    unreached: Vec::new(),
                 })
                 .await;
             }

@@ -77,7 +77,12 @@ impl Session {
         let (beat, client, pause) = (Rc::clone(&filler), joined.client, world.clone());
         world.spawn("beat", async move {
             while beat
-                .ask(&ClientPoll { client, map: MapVersion(1 << 30), asked: AskedCounts::default() })
+                .ask(&ClientPoll {
+                    client,
+                    map: MapVersion(1 << 30),
+                    asked: AskedCounts::default(),
+                    unreached: Vec::new(),
+                })
                 .await
                 .is_ok()
             {

@@ -38,6 +38,7 @@ pub(crate) fn brick_join(brick: u32, incarnation: u64) -> BrickJoin {
         shard: types::ShardId::FIRST,
         shards: Vec::new(),
         restored: 0,
+        reach: Default::default(),
     }
 }
 

@@ -205,6 +205,7 @@ fn make_volume(state: &mut State) -> Result<(), Fault> {
         shard: types::ShardId::FIRST,
         shards: Vec::new(),
         restored: 0,
+        reach: Default::default(),
     };
     let writes = state.cluster.join(&join, 0)?;
     state.commit_or_fail(writes)?;

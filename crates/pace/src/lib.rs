@@ -21,7 +21,7 @@
 //! [`Receiver`] decides who may send how much to one thread, [`Port`] how much each thread, and each process of a machine, has
 //! of the [`Window`], and the window how much that is in all. [`LossCounter`] tells the window what was lost. [`Latencies`] says whose answers are late, and
 //! when to ask in another way. [`Classes`] says which class of requests a disk serves next, and [`device`] in which order those
-//! of a class go. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never goes back.
+//! of a class go. [`Reach`] says who cannot be reached. All are plain state: no I/O, and time is passed in, in microseconds of any clock that never goes back.
 //!
 //! Sources: Phanishayee et al., FAST 2008 (reads from many servers collapse when their windows exceed the port's buffer);
 //! Montazeri et al., SIGCOMM 2018 (Homa: grants by the receiver); 3FS (requests to send).
@@ -31,6 +31,7 @@ pub mod device;
 mod latency;
 mod losses;
 mod port;
+mod reach;
 mod receiver;
 mod window;
 
@@ -38,6 +39,7 @@ pub use classes::{Classes, IoClass, LIMIT_MIN, Next, Share, WEIGHT_MAX, WHOLE};
 pub use latency::{Ask, Latencies, Slow};
 pub use losses::LossCounter;
 pub use port::{Member, Port, Stats, Told};
+pub use reach::{PROBE_US, Reach};
 pub use receiver::{Grant, Receiver, Sender, Transfer};
 pub use window::{LATE_US, WINDOW_MAX, WINDOW_MIN, Window, WindowSetting};
 

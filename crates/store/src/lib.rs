@@ -28,6 +28,7 @@ mod network;
 mod ops;
 mod pressure;
 mod primary;
+mod reach;
 mod read_cache;
 mod record;
 mod recover;

@@ -59,6 +59,7 @@ impl Server {
             shard: shard.id,
             shards: if shard.id == ShardId::FIRST { self.known_shards() } else { Vec::new() },
             restored: shard.restored.get(),
+            reach: self.reach_report(),
         };
         let meta = shard.meta.borrow().clone();
         let (reply, _): (BrickJoined, Buf) = self.peers.call(&meta, Epoch(0), &join, Buf::empty()).await?;
@@ -178,14 +179,16 @@ impl Server {
             incarnation: self.incarnation,
             free: self.free_bytes(),
             shard: shard.id,
+            reach: self.reach_report(),
         };
         let meta = shard.meta.borrow().clone();
         match self.peers.call_within(LEASE_US / 2, &meta, Epoch(0), &beat, Buf::empty()).await {
             // It may have been restored since; or it is back from before a restoration, of which it hears now.
-            Ok((HeartbeatReply { map }, _)) if map.is_of_before(shard.map.borrow().version) => {
+            Ok((HeartbeatReply { map, .. }, _)) if map.is_of_before(shard.map.borrow().version) => {
                 self.join_again(shard).await
             }
-            Ok((HeartbeatReply { map }, _)) => {
+            Ok((HeartbeatReply { map, doubtful }, _)) => {
+                self.ask_reach(&doubtful);
                 // The lease counts from the sending of the heartbeat, never from the answer.
                 shard.lease_until.set(sent + LEASE_US);
                 if let Err(error) = self.fetch_map(shard, map).await {
@@ -194,6 +197,18 @@ impl Server {
                 Ok(HEARTBEAT_US)
             }
             Err(CallError::Refused(Refusal::Unknown)) => self.join_again(shard).await,
+            Err(CallError::Refused(Refusal::Unreached)) => {
+                // The rest of the lease is of no use: nobody asks this brick for anything. It has been told before the others are.
+                shard.lease_until.set(0);
+                shard.is_held.set(true);
+                let address = &self.address;
+                tracing::error!(
+                    shard = %shard.id, address,
+                    "other bricks and this one do not reach each other: it is Out until they do; check --listen, --advertise, \
+                     routes and firewalls"
+                );
+                Ok(HEARTBEAT_US)
+            }
             Err(CallError::Refused(refusal)) if refusal != Refusal::NotServing => Err(refusal),
             Err(error) => {
                 tracing::warn!(shard = %shard.id, %error, "the lease was not renewed");
@@ -206,7 +221,16 @@ impl Server {
     /// Joins a shard. Returns the pause before the next heartbeat, or the next attempt, in microseconds.
     async fn join_again(self: &Rc<Server>, shard: &Shard) -> Result<u64, Refusal> {
         match self.try_join(shard).await {
-            Ok(()) => Ok(HEARTBEAT_US),
+            Ok(()) => {
+                if shard.is_held.replace(false) {
+                    tracing::info!(shard = %shard.id, "other bricks and this one reach each other again");
+                }
+                Ok(HEARTBEAT_US)
+            }
+            Err(CallError::Refused(Refusal::Unreached)) => {
+                tracing::debug!(shard = %shard.id, "other bricks do not reach this one yet");
+                Ok(HEARTBEAT_US)
+            }
             Err(CallError::Refused(refusal)) if refusal != Refusal::NotServing => Err(refusal),
             Err(error) => {
                 tracing::debug!(shard = %shard.id, %error, "not joined");

@@ -19,6 +19,7 @@ use crate::journal::{self, Journal, ReplayedRecord};
 use crate::lane::Lanes;
 use crate::network::Network;
 use crate::primary::PrimaryCore;
+use crate::reach::no_doubts;
 use crate::read_cache::ReadCache;
 use crate::record::{
     Configured, Decided, Drop, Floor, Forget, PrepareRecord, Promise, Settle, Snapshot, Torn, Undrop, older,
@@ -119,6 +120,7 @@ impl Brick {
         let address = options.advertise.clone().unwrap_or_else(|| listener.address());
         let server = Rc::new(Server {
             peers: Peers::new(world.clone(), options.identity.clone()),
+            reach: RefCell::new(no_doubts()),
             shards: Shards::new(superblock.cluster, &options.meta),
             address,
             incarnation: Incarnation(world.random()),

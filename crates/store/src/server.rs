@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use futures_util::future::{Either, select};
 use layout::Coder;
-use pace::IoClass;
 use pace::device::PolicyName;
+use pace::{IoClass, Reach};
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick as messages;
 use types::messages::cluster::{BrickClass, ClusterMap, Tier};
@@ -109,6 +109,8 @@ pub(crate) struct Server {
     pub(crate) slot: RefCell<SlotCore>,
     pub(crate) primary: RefCell<PrimaryCore>,
     pub(crate) peers: Peers,
+    /// Which bricks it cannot reach.
+    pub(crate) reach: RefCell<Reach<BrickId>>,
     pub(crate) shards: Shards,
     pub(crate) coders: RefCell<BTreeMap<Code, Coder>>,
     /// One operation at a time on a stripe; reads through the primary share a place.
@@ -195,6 +197,7 @@ impl Brick {
         world.spawn("fold", in_class(IoClass::Fold, server.clone().fold_for_ever()));
         world.spawn("unfolded", server.clone().tell_unfolded());
         world.spawn("joins", server.clone().join_slots_for_ever());
+        world.spawn("reach", server.clone().watch_reach());
         world.spawn("old stages", server.clone().drop_old_stages());
         let handler: Handler = {
             let server = server.clone();

@@ -29,6 +29,8 @@ pub(crate) struct Shard {
     pub(crate) accepted: Cell<usize>,
     /// Notified when the map should be fetched at once.
     pub(crate) map_wanted: Notify,
+    /// It gives this brick no lease, because others do not reach it.
+    pub(crate) is_held: Cell<bool>,
     /// The first shard does not name it any more.
     pub(crate) is_gone: Cell<bool>,
 }
@@ -44,6 +46,7 @@ impl Shard {
             fences: RefCell::new(Fences { upto: ClientId(id.numbers().start), mounted: Vec::new() }),
             accepted: Cell::new(0),
             map_wanted: Notify::new(),
+            is_held: Cell::new(false),
             is_gone: Cell::new(false),
         })
     }

@@ -78,6 +78,8 @@ pub const GROUPS_MAX: u32 = 4096;
 pub const TIERS_MAX: usize = 4;
 /// Most shards of a cluster: their numbers have three bits of an id.
 pub const SHARDS_MAX: usize = 8;
+/// Most bricks that one reporter says it cannot reach.
+pub const REPORTED_MAX: usize = 64;
 /// Most bricks of one cluster.
 pub const BRICKS_MAX: usize = 4096;
 /// Most bytes of the text of a cluster's topology.

@@ -52,6 +52,8 @@ coded_enum! {
         NotUp = 17,
         /// This metadata server does not lead.
         NotLeader = 18,
+        /// The brick gets no lease for a while, because others cannot reach it.
+        Unreached = 19,
         /// No such file or directory.
         NotFound = 32,
         /// The name exists already.
@@ -98,9 +100,11 @@ impl Refusal {
     pub fn retry_action(self) -> RetryAction {
         match self {
             Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::DiskFailed => RetryAction::RefreshMap,
-            Refusal::NotServing | Refusal::TooFewLive | Refusal::NotUp | Refusal::NotLeader => {
-                RetryAction::Wait
-            }
+            Refusal::NotServing
+            | Refusal::TooFewLive
+            | Refusal::NotUp
+            | Refusal::NotLeader
+            | Refusal::Unreached => RetryAction::Wait,
             Refusal::Pending | Refusal::Corrupt => RetryAction::AskPrimary,
             _ => RetryAction::GiveUp,
         }
@@ -127,6 +131,7 @@ impl std::fmt::Display for Refusal {
             Refusal::ObjectRemoved => "the object has been removed",
             Refusal::NotUp => "the brick holds no lease",
             Refusal::NotLeader => "this metadata server follows another one",
+            Refusal::Unreached => "others cannot reach the brick",
             Refusal::NotFound => "no such file or directory",
             Refusal::Exists => "exists already",
             Refusal::NotDirectory => "not a directory",

@@ -184,6 +184,9 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
         return Err(problem(what, "--io direct"));
     }
     let advertise = advertised(&args.advertise)?;
+    if advertise.is_none() {
+        daemon::check_callable(args.listen(), "mounts and other bricks")?;
+    }
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
     let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
@@ -335,6 +338,7 @@ fn one_address(text: &str) -> Result<String, String> {
 /// The addresses as the cluster keeps them.
 fn advertised(addresses: &[String]) -> anyhow::Result<Option<String>> {
     let all = addresses.join(&RAIL.to_string());
+    addresses.iter().try_for_each(|address| daemon::check_callable(address, "mounts and other bricks"))?;
     if let Some(twice) = addresses.iter().enumerate().find(|(at, address)| addresses[..*at].contains(address))
     {
         return Err(problem(format!("--advertise has {} twice", twice.1), "each address once"));

@@ -155,16 +155,10 @@ fn serve(args: &MetaArgs) -> anyhow::Result<()> {
 
 /// Refuses an address under which other machines cannot call this one.
 fn check_advertised(address: &str) -> anyhow::Result<()> {
-    let mut addresses = address
+    address
         .to_socket_addrs()
         .map_err(|error| problem(format!("{address} is no address: {error}"), "--advertise HOST:PORT"))?;
-    if addresses.any(|address| address.ip().is_unspecified()) {
-        return Err(problem(
-            format!("other metadata servers cannot call {address}"),
-            "--advertise HOST:PORT with an address of this machine, or --listen at one",
-        ));
-    }
-    Ok(())
+    daemon::check_callable(address, "other metadata servers")
 }
 
 /// Opens the store. Waits a short time if it is locked, because a service that was just killed may not have ended

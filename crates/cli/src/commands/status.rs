@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use types::BrickId;
 use types::messages::brick::{BrickReport, CacheReport};
 use types::messages::cluster::{BrickInfo, BrickState, ClusterMap, GroupConfig};
+use types::messages::reach::UnreachedBrick;
 use types::messages::recovery::RecoveryReport;
 use types::messages::{LongTurn, WindowReport};
 
@@ -122,6 +123,7 @@ fn words(
         table(&rows),
     );
     text += &report.recovery.as_ref().map(recovery).unwrap_or_default();
+    text += &report.unreached.iter().map(unreached).collect::<String>();
     for (info, answer) in bricks {
         let cache = answer.as_ref().and_then(|answer| answer.cache.as_ref());
         text += &cache.map_or(String::new(), |cache| format!("\n{}", cache_line(info.id, cache)));
@@ -159,6 +161,36 @@ fn words(
         text += &format!("\nexported here at {uri}");
     }
     text
+}
+
+/// Who does not reach a brick.
+fn unreached(report: &UnreachedBrick) -> String {
+    let UnreachedBrick { brick, bricks, clients, reached_by, held_us } = report;
+    let names = |bricks: &[BrickId]| bricks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut said = Vec::new();
+    if !bricks.is_empty() {
+        said.push(names(bricks));
+    }
+    if !clients.is_empty() {
+        let clients: Vec<String> = clients.iter().map(|client| format!("client {client}")).collect();
+        said.push(clients.join(", "));
+    }
+    let others =
+        if reached_by.is_empty() { String::new() } else { format!("; {} reach it", names(reached_by)) };
+    let state = match held_us {
+        Some(0) => ": it gets no lease until others reach it".to_owned(),
+        Some(us) => format!(
+            ": it gets no lease for {} s, and then not before others reach it",
+            us.div_ceil(1_000_000)
+        ),
+        None => String::new(),
+    };
+    match said.is_empty() {
+        true => format!("\n  {brick} could not be reached{others}{state}\n"),
+        false => {
+            format!("\n  {brick} and these do not reach each other: {}{others}{state}\n", said.join(", "))
+        }
+    }
 }
 
 /// What a restored cluster does not know yet.
@@ -355,6 +387,13 @@ fn document(
             "waits_for": recovery.waits_for.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "doubtful": recovery.doubtful,
         })),
+        "unreached": report.unreached.iter().map(|unreached| json!({
+            "brick": unreached.brick.to_string(),
+            "bricks": unreached.bricks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "clients": unreached.clients.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "reached_by": unreached.reached_by.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "held_us": unreached.held_us,
+        })).collect::<Vec<_>>(),
         "bricks": bricks,
         "progress": progress.document(&report.map),
         "volumes": volumes,

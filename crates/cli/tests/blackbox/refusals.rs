@@ -107,6 +107,20 @@ fn taken_ports_and_wrong_keys_are_refused() {
     fixture.shoal(&["cluster", "init", "--dir", text(&init)]).refused(&["already"]);
     let open = ["meta", "--dir", text(&init), "--listen", "0.0.0.0:17400"];
     fixture.shoal(&open).refused(&["without a key", "--key-file"]);
+    // A brick at all addresses of its machine, of which it names none: others would call themselves.
+    let (key, disk) = (init.join("key"), fixture.path("disk"));
+    for (listen, advertise) in
+        [("0.0.0.0:17411", None), ("[::]:17411", None), ("127.0.0.1:17411", Some("0.0.0.0:17411"))]
+    {
+        let brick =
+            ["brick", "--disk", text(&disk), "--format", "--size", "128M", "--id", "9", "--node", "1"];
+        let at = ["--listen", listen, "--meta", &meta, "--key-file", text(&key)];
+        let told = advertise.map_or(vec![], |address| vec!["--advertise", address]);
+        fixture
+            .shoal(&[&brick[..], &at, &told].concat())
+            .refused(&["mounts and other bricks cannot call", "--advertise"]);
+        assert!(!disk.exists(), "nothing is formatted for a command that is refused");
+    }
     let nowhere = fixture.path("nothing");
     fixture.shoal(&["meta", "--dir", text(&nowhere)]).refused(&["is not there", "shoal cluster init"]);
     let mount = fixture.mount("mnt");

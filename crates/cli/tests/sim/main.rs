@@ -30,6 +30,7 @@ mod storm;
 mod swarm;
 mod tally;
 mod tiers;
+mod unreachable;
 mod workload;
 
 use std::panic::catch_unwind;
@@ -110,6 +111,14 @@ fn a_restored_cluster_has_the_newest_bytes() {
     log_if_asked();
     let first = number("SHOAL_SEED", 1);
     (first..first + number("SHOAL_RESTORED_SEEDS", restored::SEEDS)).for_each(restored::run);
+}
+
+/// A brick that the others do not reach, and that renews its lease, costs a pause.
+#[test]
+fn a_brick_that_nobody_reaches_costs_seconds() {
+    log_if_asked();
+    let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_UNREACHABLE_SEEDS", 6));
+    (first..first + seeds).for_each(unreachable::run);
 }
 
 /// A network that falls apart for longer than leases last: one side stops, and none diverges.

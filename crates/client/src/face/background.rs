@@ -28,7 +28,8 @@ impl Mount {
         let flush = world.named("write-behind", session.write_behind.flush_queue());
         let zero = world.named("zeroing", session.cuts.zero_files());
         let translators = world.named("translators", session.stack.background());
-        let zero = futures_util::future::join(zero, translators);
+        let reach = world.named("reach", session.link.clone().watch_reach());
+        let zero = futures_util::future::join3(zero, translators, reach);
         futures_util::future::join5(watch, timers, sizes, flush, zero).await;
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use layout::WriteRoute;
 
-use types::messages::cluster::{ClusterMap, GroupConfig, MapFetch, SlotConfig, SlotState, Tier};
+use types::messages::cluster::{BrickState, ClusterMap, GroupConfig, MapFetch, SlotConfig, SlotState, Tier};
 use types::{BrickId, Code, Epoch, GroupId, MapVersion, NodeId, ObjectId, StripeKey, Tuning, VolumeId};
 
 use crate::routes::network::{Members, Network, nearest_groups};
@@ -245,8 +245,19 @@ impl MapView {
         extents.map(|extent| layout::group_of(self.volume, object, extent, groups).index).collect()
     }
 
-    fn address(&self, brick: BrickId) -> Option<(BrickId, &str)> {
+    pub(super) fn address(&self, brick: BrickId) -> Option<(BrickId, &str)> {
         Some((brick, self.addresses.get(&brick)?.as_str()))
+    }
+
+    /// Whether a brick holds a lease.
+    pub(super) fn is_up(&self, brick: BrickId) -> bool {
+        self.map.is_up(brick)
+    }
+
+    /// The bricks that hold leases, and their addresses.
+    pub(super) fn bricks_up(&self) -> impl Iterator<Item = (BrickId, &str)> {
+        let up = self.map.bricks.iter().filter(|brick| brick.state == BrickState::Up);
+        up.map(|brick| (brick.id, &*brick.address))
     }
 }
 

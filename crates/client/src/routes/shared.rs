@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use pace::Latencies;
+use pace::{Latencies, Reach};
+use types::limits::REPORTED_MAX;
 use types::messages::cluster::{MapFetch, OpenInode};
 use types::{BrickId, Geometry, ObjectId, StripeKey, VolumeId};
 use world::Notify;
@@ -59,6 +60,7 @@ pub(crate) struct Routes {
     no_trees_until: AtomicU64,
     suspects: Mutex<BTreeMap<BrickId, u64>>,
     latencies: Mutex<Latencies<BrickId>>,
+    reach: Mutex<Reach<BrickId>>,
     ops: Mutex<SeqTracker>,
 }
 
@@ -105,6 +107,7 @@ impl Routes {
             no_trees_until: AtomicU64::new(0),
             suspects: Mutex::default(),
             latencies: Mutex::default(),
+            reach: Mutex::new(Reach::new(REPORTED_MAX)),
             ops: Mutex::default(),
         }
     }
@@ -161,10 +164,16 @@ impl Routes {
         self.map().route(key)
     }
 
+    /// Which bricks this mount cannot reach.
+    pub(crate) fn reach(&self) -> MutexGuard<'_, Reach<BrickId>> {
+        lock(&self.reach)
+    }
+
     /// Records that a brick did not answer.
     pub(crate) fn suspect(&self, brick: BrickId, now: u64) {
         tracing::debug!(%brick, "does not answer");
         self.suspects().insert(brick, now + SUSPECT_US);
+        self.reach().doubt(brick);
     }
 
     /// Whether the brick recently did not answer.

@@ -6,6 +6,7 @@
 //! | joins again, another life from the same address | Up | where it is primary: epoch + 1 |
 //! | joins again, another life from elsewhere | refused while the old life has its lease, then as above | |
 //! | joins again, the same life | lease renewed; Up if it was Out | if it was Out and is primary: epoch + 1 |
+//! | not reached by others | its lease is not renewed: `reports.rs` | |
 //! | silent for its lease and the margin | Out | where it is live: slot Out, epoch + 1, if K slots stay live |
 //! | primary asks for a new epoch | | epoch + 1 if the request names the current epoch |
 //! | primary has brought a slot level | | slot Live, epoch + 1, if the request names the current epoch |
@@ -30,6 +31,7 @@ use types::{BrickId, Code, Epoch, GroupId, Incarnation, RAIL, Refusal};
 use super::epochs::reconfigure;
 use super::history::Changed;
 use super::map::{BrickInstance, Cluster};
+use super::shards::is_any;
 use crate::kv::Writes;
 
 /// In place of a life: after a restoration nobody knows which life serves a brick. It joins again.
@@ -39,6 +41,10 @@ impl Cluster {
     /// A brick's server has started.
     pub(crate) fn join(&mut self, request: &BrickJoin, now: u64) -> Result<Writes, Refusal> {
         if request.address.len() > ADDRESS_MAX || request.address.split(RAIL).count() > RAILS_MAX {
+            return Err(Refusal::Invalid);
+        }
+        // Everybody else would call himself.
+        if request.address.split(RAIL).any(is_any) {
             return Err(Refusal::Invalid);
         }
         let known = self.instances.get(&request.brick);
@@ -55,6 +61,12 @@ impl Cluster {
             {
                 return Err(Refusal::ServedTwice);
             }
+            if !other && self.reports.is_held(request.brick) {
+                self.reports.take(request.brick, &request.reach, now);
+                if self.stays_held(request.brick, now) {
+                    return Err(Refusal::Unreached);
+                }
+            }
             let moved = old.address != request.address || old.capacity != request.capacity;
             if !other && old.state == BrickState::Up && !moved {
                 self.hear(request.brick, request.free, now);
@@ -64,6 +76,7 @@ impl Cluster {
             return Err(Refusal::TooMany);
         }
 
+        self.reports.forget(request.brick);
         self.put_brick(request, now);
         let mut writes = Writes::new();
         self.write_brick(request.brick, &mut writes);
@@ -120,7 +133,7 @@ impl Cluster {
     ///
     /// # Errors
     /// `ServedTwice`: another life serves the brick. `Unknown`: the brick never joined or its lease has run out; it
-    /// must join again.
+    /// must join again. `Unreached`: others cannot reach it; its lease is not renewed.
     pub(crate) fn beat(&mut self, request: &BrickHeartbeat, now: u64) -> Result<(), Refusal> {
         let instance = self.instances.get(&request.brick).ok_or(Refusal::Unknown)?;
         if instance.incarnation != request.incarnation && instance.incarnation != NO_LIFE {
@@ -128,6 +141,10 @@ impl Cluster {
         }
         if self.map.brick(request.brick).is_none_or(|brick| brick.state != BrickState::Up) {
             return Err(Refusal::Unknown);
+        }
+        self.reports.take(request.brick, &request.reach, now);
+        if self.reports.is_held(request.brick) {
+            return Err(Refusal::Unreached);
         }
         self.hear(request.brick, request.free, now);
         Ok(())

@@ -14,6 +14,7 @@ use types::wire::Codec;
 use types::{BrickId, Incarnation, MapVersion, ShardId, VolumeId};
 
 use super::history::{Changed, History};
+use super::reports::Reports;
 use super::topology;
 use crate::cluster_id::cluster_of;
 use crate::kv::{Store, Writes};
@@ -55,6 +56,8 @@ pub(crate) struct Cluster {
     /// For whom numbers were given out.
     pub(super) shard_tokens: BTreeMap<ShardId, u64>,
     pub(super) removed_shards: BTreeSet<ShardId>,
+    /// Who reaches whom, in memory only: after a restart it is heard anew.
+    pub(super) reports: Reports,
 }
 
 /// Calls `load` with the id and the record of every key with a prefix.
@@ -103,6 +106,7 @@ impl Cluster {
             last_shard,
             shard_tokens,
             removed_shards,
+            reports: Reports::default(),
         };
         arbiter.load_shards(store)?;
         let of_volume = |key: &[u8]| keys::last_u32(key).map(VolumeId);

@@ -204,6 +204,7 @@ mod tests {
                 incarnation: types::Incarnation(1),
                 free: 1 << 30,
                 shard: types::ShardId::FIRST,
+                reach: Default::default(),
             };
             for brick in 2..=4 {
                 assert_eq!(fixture.state.cluster.beat(&beat(brick), GONE), Ok(()));

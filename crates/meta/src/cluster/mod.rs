@@ -3,6 +3,7 @@
 //! | what | decided in |
 //! |---|---|
 //! | which process serves a brick, who is expelled, when a group gets a new epoch | `bricks.rs` |
+//! | which bricks get no lease because others cannot reach them | `reports.rs` |
 //! | what a change of a group may do | `epochs.rs` |
 //! | which brick may take another's place | `replace.rs` |
 //! | how the groups of a restored cluster go on | `recovery.rs` |
@@ -24,6 +25,7 @@ mod map_updates;
 mod placement;
 mod recovery;
 mod replace;
+mod reports;
 mod shards;
 #[cfg(test)]
 mod tests;
@@ -33,5 +35,6 @@ mod volumes;
 pub(crate) use bricks::NO_LIFE;
 pub(crate) use map::Cluster;
 pub(crate) use recovery::{FLOOR_STEP, Recovery};
-pub(crate) use shards::{is_callable, is_loopback};
+pub(crate) use reports::Judged;
+pub(crate) use shards::{is_any, is_callable, is_loopback};
 pub(crate) use volumes::check_disk_size;

@@ -7,6 +7,8 @@
 //! - The number of a shard is given out once: ids begin with it ([`ShardId::numbers`]). In a restored store none is given out before
 //!   all bricks have said which shards they know.
 
+use std::net::SocketAddr;
+
 use types::limits::SHARDS_MAX;
 use types::messages::cluster::ShardInfo;
 use types::{BrickId, Refusal, ShardId};
@@ -151,8 +153,13 @@ const SERVERS_MAX: usize = 1024;
 
 /// Whether each of some servers, with commas between them, has an address that others can call. Too many of them do not.
 pub(crate) fn is_callable(servers: &str) -> bool {
-    let is_any = |server: &str| ["0.0.0.0:", "[::]:"].iter().any(|any| server.starts_with(any));
     servers.len() <= SERVERS_MAX && servers.split(',').all(|server| server.contains(':') && !is_any(server))
+}
+
+/// Whether an address stands for all addresses of a machine: whoever called it would call himself.
+pub(crate) fn is_any(address: &str) -> bool {
+    let ip = address.parse::<SocketAddr>().map(|address| address.ip().to_canonical());
+    ip.is_ok_and(|ip| ip.is_unspecified())
 }
 
 /// Whether one of some servers has an address of the caller's own machine.

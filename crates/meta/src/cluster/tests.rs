@@ -19,6 +19,7 @@ fn beat(brick: u32, incarnation: u64) -> BrickHeartbeat {
         incarnation: Incarnation(incarnation),
         free: 5,
         shard: types::ShardId::FIRST,
+        reach: Default::default(),
     }
 }
 
@@ -264,6 +265,10 @@ fn what_everybody_is_sent_stays_within_a_record() {
     assert!(made > 10 && bytes <= types::limits::MAP_MAX, "{made} volumes, {bytes} bytes");
     let long = BrickJoin { address: "h".repeat(300), ..brick_join(9, 1) };
     assert!(matches!(fixture.state.cluster.join(&long, 0), Err(Refusal::Invalid)));
+    for any in ["0.0.0.0:7411", "[::]:7411", "n9:7411+0.0.0.0:7411"] {
+        let join = BrickJoin { address: any.to_owned(), ..brick_join(9, 1) };
+        assert_eq!(fixture.state.cluster.join(&join, 0).err(), Some(Refusal::Invalid), "{any}");
+    }
 }
 
 #[test]

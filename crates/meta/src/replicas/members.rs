@@ -7,6 +7,7 @@ use types::messages::replica::{MetaJoined, MetaMember, MetaRemoved, MetaReport};
 
 use super::copy::{last_of, members_of, members_value, renewed_ballot};
 use super::leader::Leading;
+use crate::cluster::is_any;
 use crate::keys;
 use crate::kv::Writes;
 use crate::service::{Ended, Shared};
@@ -29,7 +30,7 @@ impl Shared {
     /// Another server wants to join this one, which is alone: it becomes the first member. The other one asks again.
     pub(crate) async fn stop_being_alone(&self) -> Result<MetaJoined, Refusal> {
         let Some(address) = self.alone.clone() else { return Err(Refusal::Unsupported) };
-        if ["0.0.0.0:", "[::]:"].iter().any(|any| address.starts_with(any)) {
+        if is_any(&address) {
             tracing::warn!(
                 "another metadata server wants to join, and would not reach this one at {address}: --advertise"
             );

@@ -34,7 +34,7 @@ impl Shared {
             return Err(Refusal::NotServing);
         }
         let now = self.world.now();
-        let HeartbeatReply { map } = self.decide(|state| {
+        let HeartbeatReply { map, .. } = self.decide(|state| {
             let mut writes = state.cluster.join(request, now)?;
             writes.extend(state.cluster.shards_known_to_bricks(&request.shards));
             Ok(writes)
@@ -94,14 +94,15 @@ impl Shared {
         if committed.is_err() {
             self.failed.notify();
         }
-        committed.map(|()| HeartbeatReply { map })
+        committed.map(|()| HeartbeatReply { map, doubtful: Vec::new() })
     }
 
     pub(super) fn brick_beat(&self, request: &BrickHeartbeat) -> Result<HeartbeatReply, Refusal> {
         self.check_meant(request.shard)?;
         let mut state = self.state.borrow_mut();
         state.cluster.beat(request, self.world.now())?;
-        Ok(HeartbeatReply { map: state.cluster.version() })
+        let doubtful = state.cluster.doubtful_to(request.brick);
+        Ok(HeartbeatReply { map: state.cluster.version(), doubtful })
     }
 
     pub(super) fn volume_create(&self, request: &VolumeCreate) -> Result<VolumeReply, Refusal> {
@@ -164,6 +165,7 @@ impl Shared {
             memory_budget: self.memory_budget,
             turns: self.world.longest_turns(),
             recovery: self.recovery_report(),
+            unreached: state.cluster.unreached(self.world.now()),
         })
     }
 }

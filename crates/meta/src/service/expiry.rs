@@ -5,6 +5,7 @@ use std::rc::Rc;
 use types::limits::HEARTBEAT_US;
 
 use super::Shared;
+use crate::cluster::Judged;
 
 /// Time between two checks of the leases, in microseconds.
 const LOOK_US: u64 = HEARTBEAT_US / 4;
@@ -33,6 +34,15 @@ impl Shared {
     fn expire(&self) {
         let now = self.world.now();
         let mut state = self.state.borrow_mut();
+        let Judged { held, needed } = state.cluster.judge(now);
+        for (brick, missed) in held {
+            let missed: Vec<String> = missed.iter().map(ToString::to_string).collect();
+            let missed = missed.join(", ");
+            tracing::warn!(%brick, missed, "the brick and others do not reach each other: its lease is not renewed");
+        }
+        for brick in needed {
+            tracing::warn!(%brick, "the brick and others do not reach each other, and groups cannot do without it");
+        }
         let writes = state.cluster.expire(now);
         if !writes.is_empty() {
             tracing::info!(map = %state.cluster.version(), "bricks are out: their leases have run out");

@@ -42,7 +42,11 @@ impl Shared {
         if self.state.borrow().cluster.version().is_of_before(request.map) {
             return Err(Refusal::NotLeader);
         }
-        self.state.borrow_mut().renew_client_lease(client, request.asked, self.world.now())?;
+        {
+            let (mut state, now) = (self.state.borrow_mut(), self.world.now());
+            state.renew_client_lease(client, request.asked, now)?;
+            state.cluster.client_reaches(client, &request.unreached, now);
+        }
         let news = async {
             loop {
                 let news = self.news.wait();

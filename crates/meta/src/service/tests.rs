@@ -158,6 +158,7 @@ impl Brick {
                 incarnation: Incarnation(incarnation),
                 free: 1,
                 shard: types::ShardId::FIRST,
+                reach: Default::default(),
             };
             loop {
                 brick.world.sleep(HEARTBEAT_US).await;
@@ -238,8 +239,14 @@ impl Client {
         let client = self.clone();
         self.world.spawn("test", async move {
             let mut map = MapVersion(0);
-            while let Ok(news) =
-                client.ask(&ClientPoll { client: client.client, map, asked: AskedCounts::default() }).await
+            while let Ok(news) = client
+                .ask(&ClientPoll {
+                    client: client.client,
+                    map,
+                    asked: AskedCounts::default(),
+                    unreached: Vec::new(),
+                })
+                .await
             {
                 map = news.map;
                 for recall in news.recalls {
@@ -519,8 +526,13 @@ fn a_lost_client_gives_way() {
         assert_eq!(other.getattr(unnamed.inode).await, Err(Refusal::Stale));
         assert_eq!(lost.create("g", false).await, Err(Refusal::Fenced));
         assert_eq!(
-            lost.ask(&ClientPoll { client: lost.client, map: MapVersion(0), asked: AskedCounts::default() })
-                .await,
+            lost.ask(&ClientPoll {
+                client: lost.client,
+                map: MapVersion(0),
+                asked: AskedCounts::default(),
+                unreached: Vec::new()
+            })
+            .await,
             Err(Refusal::Unknown)
         );
         assert_eq!(lost.join(vec![]).await, Err(Refusal::Fenced));
@@ -547,7 +559,13 @@ fn clients_come_back_to_a_restarted_service() {
         house.simulation.kill("meta");
         house.start_meta();
         assert_eq!(
-            a.ask(&ClientPoll { client: a.client, map: MapVersion(0), asked: AskedCounts::default() }).await,
+            a.ask(&ClientPoll {
+                client: a.client,
+                map: MapVersion(0),
+                asked: AskedCounts::default(),
+                unreached: Vec::new()
+            })
+            .await,
             Err(Refusal::Unknown)
         );
         b.join(vec![]).await.expect("it has a lease");
@@ -584,7 +602,12 @@ fn news_comes_at_once_and_otherwise_after_a_beat() {
         furnish(&house).await;
         let mut client = house.client("a");
         client.join(vec![]).await.expect("there is the volume");
-        let poll = |map| ClientPoll { client: client.client, map, asked: AskedCounts::default() };
+        let poll = |map| ClientPoll {
+            client: client.client,
+            map,
+            asked: AskedCounts::default(),
+            unreached: Vec::new(),
+        };
         let map = client.ask(&poll(MapVersion(0))).await.expect("known").map;
         let asked = client.world.now();
         let news = client.ask(&poll(map)).await.expect("known");

@@ -22,7 +22,7 @@ pub(super) enum Mutant {
     ForgetNotes,
     /// (g) A slot serves undecided operations.
     ServeUndecided,
-    /// (h) A slot is expelled while its lease runs.
+    /// (h) A slot is expelled while its lease runs: because it was silent, or because others do not reach it.
     SkipLeaseWait,
     /// (i) A decode takes whatever version a data slot has.
     AnyVersion,

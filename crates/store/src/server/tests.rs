@@ -219,7 +219,7 @@ fn granted(map: MapVersion, joins: bool) -> Answer {
     if joins {
         return Answer::new(&BrickJoined { map, fences: Fences::none(), restored: 0 }, Buf::empty());
     }
-    Answer::new(&HeartbeatReply { map }, Buf::empty())
+    Answer::new(&HeartbeatReply { map, doubtful: Vec::new() }, Buf::empty())
 }
 
 /// Asks the brick, again and again where an answer may yet come.

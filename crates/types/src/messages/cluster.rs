@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::brick::AskedCounts;
 use super::notes::SizeNote;
+use super::reach::{ReachReport, UnreachedBrick};
 use super::recovery::RecoveryReport;
 use super::{Done, LongTurn};
 use crate::{
@@ -284,6 +285,8 @@ records! {
         shards: Vec<ShardId>,
         /// When the service was restored last, as far as the brick knows, in seconds since 1970. One of before does not serve any more.
         restored: u64,
+        /// Which bricks it does not reach.
+        reach: ReachReport,
     } => BrickJoined;
     /// The brick is a member. It serves requests only after it has the map and the fences.
     209 BrickJoined {
@@ -305,6 +308,8 @@ records! {
         free: u64,
         /// The shard that is meant. Another one refuses with `Unsupported`.
         shard: ShardId,
+        /// Which bricks it does not reach.
+        reach: ReachReport,
     } => HeartbeatReply;
     /// A group's primary asks for a new epoch with the same live slots, so that a take-over aborts an operation that
     /// cannot be completed. Nothing happens if the group's epoch is no longer `epoch`.
@@ -362,6 +367,8 @@ records! {
     204 HeartbeatReply {
         /// The newest map.
         map: MapVersion,
+        /// To a heartbeat: bricks about which there are failure reports. Does the caller reach them?
+        doubtful: Vec<BrickId>,
     };
 
     /// An open inode that a client reports when it joins again.
@@ -409,6 +416,8 @@ records! {
         map: MapVersion,
         /// What programs have asked the client for since it began.
         asked: AskedCounts,
+        /// Bricks that do not answer it, at most [`REPORTED_MAX`](crate::limits::REPORTED_MAX).
+        unreached: Vec<BrickId>,
     } => ClientPollReply;
     /// The mode of an open inode must change. The client makes buffered bytes stable and then sends `RecallAck`.
     part Recall {
@@ -565,6 +574,8 @@ records! {
         turns: Vec<LongTurn>,
         /// Given while the service was restored and does not know all groups yet, and after that if some are doubtful.
         recovery: Option<RecoveryReport>,
+        /// Bricks that somebody cannot reach, by id.
+        unreached: Vec<UnreachedBrick>,
     };
 }
 

@@ -11,6 +11,7 @@ pub mod names;
 pub mod notes;
 mod placement;
 pub mod queue;
+pub mod reach;
 pub mod recovery;
 pub mod replica;
 pub mod session;

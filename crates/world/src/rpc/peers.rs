@@ -1,5 +1,7 @@
 //! The caller's side: one connection per address, shared by all calls over it.
 
+mod doubts;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -55,6 +57,8 @@ struct Inner {
     /// Of servers with several addresses.
     rails: RefCell<BTreeMap<String, Rc<Rails>>>,
     incoming: Rc<Incoming>,
+    /// Where a connection could not be made, and when that was tried last.
+    failed: RefCell<BTreeMap<String, u64>>,
 }
 
 impl Drop for Inner {
@@ -74,8 +78,8 @@ impl Peers {
     pub(super) fn at(world: World, identity: Identity, port: Arc<ReceivePort>) -> Peers {
         let cluster = Cell::new(identity.cluster);
         let incoming = Rc::new(Incoming::new(world.clone(), port));
-        let (links, rails) = (RefCell::default(), RefCell::default());
-        Peers(Rc::new(Inner { world, identity, cluster, links, rails, incoming }))
+        let (links, rails, failed) = Default::default();
+        Peers(Rc::new(Inner { world, identity, cluster, links, rails, incoming, failed }))
     }
 
     /// The window for what comes from other machines, which the threads of a process share, and what came through it.
@@ -242,7 +246,8 @@ impl Peers {
         if let Some(link) = self.0.links.borrow().get(address) {
             return link.clone();
         }
-        let link = Rc::new(Link::new(address, self.0.incoming.sender(), rail));
+        let (sender, now) = (self.0.incoming.sender(), self.0.world.now());
+        let link = Rc::new(Link::new(address, sender, rail, now));
         self.0.links.borrow_mut().insert(address.to_owned(), link.clone());
         // In its own task, so that a caller that gives up does not end the connection attempt for the others.
         self.0.world.spawn("connect", open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
@@ -287,6 +292,8 @@ impl Inner {
 /// A connection, from the first request for it to its end.
 pub(super) struct Link {
     address: Rc<str>,
+    /// When somebody wanted it first.
+    since_us: u64,
     /// Which of its server's addresses that is, if it has several.
     rail: Option<Rail>,
     stage: RefCell<Stage>,
@@ -341,9 +348,10 @@ impl Pending {
 }
 
 impl Link {
-    fn new(address: &str, sender: pace::Sender, rail: Option<Rail>) -> Link {
+    fn new(address: &str, sender: pace::Sender, rail: Option<Rail>, since_us: u64) -> Link {
         Link {
             address: address.into(),
+            since_us,
             rail,
             stage: RefCell::default(),
             settled: Latch::default(),
@@ -564,6 +572,9 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
             }
             *link.stage.borrow_mut() = Stage::Open(opened.clone());
             link.settled.set();
+            if let Some(peers) = peers.upgrade() {
+                peers.tried(&address, true);
+            }
             if let Some(rail) = &link.rail {
                 rail.opened(world.now());
             }
@@ -584,7 +595,12 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
             }
             CallError::Unreachable
         }
-        Err(error) => error,
+        Err(error) => {
+            if let Some(peers) = peers.upgrade() {
+                peers.tried(&address, false);
+            }
+            error
+        }
     };
     tracing::debug!(address, %error, "connection ended");
     match peers.upgrade() {

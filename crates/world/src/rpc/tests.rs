@@ -3,6 +3,7 @@
 
 mod announced;
 mod credit;
+mod doubts;
 mod rails;
 
 use std::cell::Cell;

@@ -5,10 +5,15 @@ use super::*;
 
 impl Client {
     async fn stops(&self) -> Vec<Quiesce> {
-        self.ask(&ClientPoll { client: self.client, map: MapVersion(1 << 30), asked: AskedCounts::default() })
-            .await
-            .expect("known")
-            .quiesces
+        self.ask(&ClientPoll {
+            client: self.client,
+            map: MapVersion(1 << 30),
+            asked: AskedCounts::default(),
+            unreached: Vec::new(),
+        })
+        .await
+        .expect("known")
+        .quiesces
     }
 
     fn zero_request(&self, inode: InodeId) -> ZeroBegin {
@@ -85,7 +90,13 @@ fn a_cut_waits_for_nobody_longer_than_a_lease() {
         let took = a.world.now() - asked;
         assert!((LEASE_US / 2..2 * GONE).contains(&took), "{took}");
         assert_eq!(
-            b.ask(&ClientPoll { client: b.client, map: MapVersion(0), asked: AskedCounts::default() }).await,
+            b.ask(&ClientPoll {
+                client: b.client,
+                map: MapVersion(0),
+                asked: AskedCounts::default(),
+                unreached: Vec::new()
+            })
+            .await,
             Err(Refusal::Unknown)
         );
     });

@@ -281,7 +281,10 @@ fn arbitrate(map: &mut ClusterMap, call: &Call, refuses_renewal: bool) -> Result
             if group.epoch != admit.epoch {
                 let done = slot.state == SlotState::Live && group.epoch > admit.epoch;
                 return match done {
-                    true => Ok(Answer::new(&HeartbeatReply { map: map.version }, Buf::empty())),
+                    true => Ok(Answer::new(
+                        &HeartbeatReply { map: map.version, doubtful: Vec::new() },
+                        Buf::empty(),
+                    )),
                     false => Err(Refusal::StaleEpoch),
                 };
             }
