@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says so by failing")]
 
+#[path = "behaviour/allocate.rs"]
+mod allocate;
 #[path = "behaviour/disk_cache.rs"]
 mod disk_cache;
 #[allow(unreachable_pub, reason = "shared by test files")]

@@ -41,6 +41,8 @@ pub const FILE_SIZE_MAX: u64 = 1 << 62;
 pub const ACCESSES_MAX: usize = 512;
 /// Most groups among which the service chooses that of a new file.
 pub const NEAR_GROUPS_MAX: usize = 64;
+/// Most names with which an open is asked for.
+pub const OPEN_NAMES_MAX: usize = 8;
 /// Largest record of a frame, in bytes: the largest cluster map and a report of all mounts fit.
 pub const RECORD_MAX: usize = 4 << 20;
 /// Largest cluster map, in bytes: volumes that would make it larger are refused.

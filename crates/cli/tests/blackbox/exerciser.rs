@@ -2,8 +2,8 @@
 //! reads, also around the page cache and with the cache dropped, truncations, maps, copies within the file,
 //! allocations, syncs, reopenings and renames. After each operation that tells bytes, they are compared with the model.
 //!
-//! In the manner of fsx, and with all of its operations that the kernel offers of such a mount. Of `fallocate` that is what
-//! libc makes of it: the modes of the call are refused, and must change nothing. `SHOAL_LONG=1` makes it ten times as long, `SHOAL_SEED` begins elsewhere.
+//! In the manner of fsx, and with all of its operations that the kernel offers of such a mount. The modes of
+//! `fallocate` that move bytes are refused, and must change nothing. `SHOAL_LONG=1` makes it ten times as long, `SHOAL_SEED` begins elsewhere.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -201,29 +201,34 @@ impl Exerciser {
         format!("copy {from} to {to}, {len}")
     }
 
-    /// Allocates space. The mount refuses the call of the kernel, so libc writes zeros.
+    /// Allocates space, makes holes, and lays zeros.
     fn allocate(&mut self) -> String {
         let (offset, len) = self.range((self.model.len() as u64 + 50_000).min(LEN_MAX - 1));
+        let (offset, end) = (offset as usize, offset as usize + len);
         let fd = self.file.as_raw_fd();
         let modes = [
+            0,
+            libc::FALLOC_FL_KEEP_SIZE,
             libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
             libc::FALLOC_FL_ZERO_RANGE,
             libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
-            libc::FALLOC_FL_KEEP_SIZE,
             libc::FALLOC_FL_COLLAPSE_RANGE,
             libc::FALLOC_FL_INSERT_RANGE,
         ];
         let mode = modes[self.prng.below(modes.len() as u64) as usize];
         // SAFETY: numbers only.
-        let refused = unsafe { libc::fallocate(fd, mode, offset as i64 & !4095, 4096) };
-        let error = std::io::Error::last_os_error().raw_os_error();
-        assert_eq!((refused, error), (-1, Some(libc::EOPNOTSUPP)), "fallocate, mode {mode}");
-        // SAFETY: numbers only.
-        let done = unsafe { libc::posix_fallocate(fd, offset as i64, len as i64) };
-        assert_eq!(done, 0, "posix_fallocate");
-        let end = self.model.len().max(offset as usize + len);
-        self.model.resize(end, 0);
-        format!("allocate {offset} {len}")
+        let done = unsafe { libc::fallocate(fd, mode, offset as i64, len as i64) };
+        let error = (done != 0).then(|| std::io::Error::last_os_error().raw_os_error());
+        let moves = mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0;
+        assert_eq!(error, moves.then_some(Some(libc::EOPNOTSUPP)), "fallocate, mode {mode}");
+        if !moves && mode & libc::FALLOC_FL_KEEP_SIZE == 0 {
+            self.model.resize(self.model.len().max(end), 0);
+        }
+        if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
+            let size = self.model.len();
+            self.model[offset.min(size)..end.min(size)].fill(0);
+        }
+        format!("allocate {offset} {len} mode {mode}")
     }
 
     /// The kernel forgets the pages that it need not write any more.

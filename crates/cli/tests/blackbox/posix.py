@@ -51,6 +51,24 @@ def works_without_name(fd, what):
     os.close(fd)
 
 
+def directory_works_without_name(fd, what):
+    """A removed directory has attributes, and neither names nor room for any."""
+    os.fchmod(fd, 0o710)
+    os.utime(fd, ns=(5, 6))
+    os.fchown(fd, 3, 4)
+    os.fsync(fd)
+    new = lambda: os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=fd)
+    fails(errno.ENOENT, f"{what}: a new file", new)
+    fails(errno.ENOENT, f"{what}: a new directory", lambda: os.mkdir("new", dir_fd=fd))
+    fails(errno.ENOENT, f"{what}: a link", lambda: os.symlink("x", "new", dir_fd=fd))
+    fails(errno.ENOENT, f"{what}: a name", lambda: os.stat("new", dir_fd=fd))
+    same(os.listdir(fd), [], f"{what}: its names")
+    time.sleep(1.1)  # the kernel believes what it knows of attributes for a second
+    found = os.fstat(fd)
+    same((found.st_nlink, found.st_mode & 0o7777), (0, 0o710), f"{what}: links and mode")
+    same((found.st_uid, found.st_gid, found.st_mtime_ns), (3, 4, 6), f"{what}: owners and time")
+
+
 def removed(here, there):
     """Files and directories that are removed while they are open, through this mount and another one."""
 
@@ -71,12 +89,173 @@ def removed(here, there):
                 os.makedirs(f"{here}/{name}", exist_ok=True)
             fd = os.open(f"{here}/d", os.O_RDONLY | os.O_DIRECTORY)
             empty()
-            time.sleep(1.1)  # the kernel believes what it knows of names for so long
-            same(os.fstat(fd).st_nlink, 0, f"links of a directory that is removed at {who}")
-            same(os.listdir(fd), [], "its names")
+            directory_works_without_name(fd, f"a directory that is removed at {who}")
             os.close(fd)
             if os.path.exists(f"{who}/e"):
                 os.rmdir(f"{who}/e")
+        os.mkfifo(f"{here}/pipe")
+        pipe = os.open(f"{here}/pipe", os.O_RDWR)
+        os.unlink(f"{who}/pipe")
+        os.fchmod(pipe, 0o640)
+        same(os.fstat(pipe).st_mode & 0o7777, 0o640, f"the mode of a pipe that is removed at {who}")
+        os.close(pipe)
+
+
+def fallocate(fd, mode, at, length):
+    if LIBC.fallocate(fd, mode, ctypes.c_long(at), ctypes.c_long(length)) != 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, COLLAPSE_RANGE = 1, 2, 16, 8
+
+
+def allocate(here, there):
+    """A file gets longer, and holes, through handles of each kind; bytes of others stay."""
+    path = f"{here}/allocated"
+    for flags in os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND, os.O_RDWR | os.O_APPEND:
+        write(path, b"x" * 10_000)
+        fd = os.open(path, flags)
+        for at, length, size in (0, 5000, 10_000), (8000, 12_000, 20_000):
+            os.posix_fallocate(fd, at, length)
+            same(os.fstat(fd).st_size, size, f"flags {flags}: size after {at}, {length}")
+        fallocate(fd, KEEP_SIZE, 15_000, 50_000)
+        same(os.stat(f"{there}/allocated").st_size, 20_000, "size at the other mount")
+        same(open(path, "rb").read(), b"x" * 10_000 + bytes(10_000), "bytes")
+        fallocate(fd, PUNCH_HOLE | KEEP_SIZE, 4090, 100)
+        fallocate(fd, ZERO_RANGE | KEEP_SIZE, 9990, 50_000)
+        same(open(path, "rb").read(), b"x" * 4090 + bytes(100) + b"x" * 5800 + bytes(10_010), "bytes and holes")
+        fallocate(fd, ZERO_RANGE, 0, 30_000)
+        same(open(path, "rb").read(), bytes(30_000), "zeros")
+        fails(errno.EOPNOTSUPP, "a range less", lambda: fallocate(fd, COLLAPSE_RANGE, 0, 4096))
+        for mode in 0, KEEP_SIZE:
+            fails(errno.EFBIG, "too large", lambda: fallocate(fd, mode, LARGEST, 1))
+            fails(errno.ENOSPC, "more than there is", lambda: fallocate(fd, mode, 0, 2**50))
+        os.close(fd)
+        os.unlink(path)
+    fd = os.open(here, os.O_RDONLY)
+    fails(errno.EBADF, "for reading only", lambda: fallocate(fd, 0, 0, 1))
+    os.close(fd)
+
+
+def allocate_beside(here, there):
+    """Allocation beside programs that write the same file, on this mount and on another one."""
+    path, size = f"{here}/beside", 1 << 20
+    for other in here, there, there:
+        write(path, b"")
+        os.truncate(path, size)
+        child = os.fork()
+        if child == 0:
+            fd = os.open(f"{other}/beside", os.O_RDWR)
+            for block in reversed(range(0, size, 16384)):
+                os.pwrite(fd, b"D", block + 4095)
+            os.pwrite(fd, b"D", 3 * size)
+            os._exit(0)
+        fd = os.open(path, os.O_RDWR)
+        for part in range(8):
+            os.posix_fallocate(fd, 0, size + part * 4096)
+        same(os.waitpid(child, 0)[1], 0, "the other program")
+        os.posix_fallocate(fd, 0, 2 * size)
+        same(os.fstat(fd).st_size, 3 * size + 1, "nothing gets shorter")
+        os.close(fd)
+        data = open(path, "rb").read()
+        same(len(data), 3 * size + 1, "all of it")
+        same(sum(data[at + 4095 : at + 4096] == b"D" for at in range(0, size, 16384)), size // 16384, "what was written")
+
+
+RENAME_EXCHANGE = 2
+
+
+def exchange(one, other):
+    if LIBC.renameat2(AT_FDCWD, one.encode(), AT_FDCWD, other.encode(), RENAME_EXCHANGE) != 0:
+        raise OSError(ctypes.get_errno(), "renameat2")
+
+
+def put(path, data):
+    write(f"{path}.new", data)
+    os.rename(f"{path}.new", path)
+
+
+def read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+
+def found_by_name(here, there):
+    """An open by name finds what the name is of now, although this kernel believes that it knows the name."""
+
+    def known(name):
+        """A file that the other mount has made, and this kernel knows."""
+        put(f"{there}/{name}", b"old")
+        same(read(f"{here}/{name}"), b"old", name)
+        os.stat(f"{here}/{name}")
+        return f"{here}/{name}", f"{there}/{name}"
+
+    for kept in "closed", "open here", "open there", "with another name", "with a name that is known here":
+        ours, theirs = known("replaced")
+        keep = os.open(ours if kept == "open here" else theirs, os.O_RDONLY) if kept.startswith("open") else None
+        if kept.startswith("with"):
+            os.link(theirs, f"{theirs}.bak")
+        if kept.endswith("here") and keep is None:
+            os.stat(f"{ours}.bak")
+        put(theirs, b"new")
+        if kept.endswith("here") and keep is None:
+            for _ in range(3):
+                same(read(f"{ours}.bak"), b"old", f"{kept}: the other name")
+        same(read(ours), b"new", kept)
+        for _ in range(3):
+            same(read(ours), b"new", f"{kept}: again")
+        if keep is not None:
+            if kept == "open here":
+                again = os.open(f"/proc/self/fd/{keep}", os.O_RDONLY)
+                same(os.read(again, 9), b"old", "opened again by its descriptor")
+                os.close(again)
+            same(os.pread(keep, 9, 0), b"old", kept)
+            os.close(keep)
+        for name in os.listdir(there):
+            if name.startswith("replaced"):
+                os.unlink(f"{there}/{name}")
+
+    (one, _), (other, _) = known("one"), known("other")
+    keep = os.open(one, os.O_RDONLY)
+    put(f"{there}/other", b"2nd")
+    same(read(other), b"2nd", "the other one")
+    exchange(f"{there}/one", f"{there}/other")
+    same((read(one), read(other)), (b"2nd", b"old"), "exchanged")
+    os.close(keep)
+
+    for what, change, result in (
+        ("renamed", lambda theirs: os.rename(theirs, f"{theirs}.moved"), "ENOENT"),
+        ("removed", os.unlink, "ENOENT"),
+    ):
+        ours, theirs = known(what)
+        keep = os.open(theirs, os.O_RDONLY)
+        change(theirs)
+        same(read(ours), result, what)
+        os.close(keep)
+    same(read(f"{here}/renamed.moved"), b"old", "the new name")
+
+    # What truncates or writes by name does so to the new file.
+    for flags in os.O_TRUNC, os.O_APPEND, os.O_CREAT:
+        ours, theirs = known("written")
+        keep = os.open(theirs, os.O_RDONLY)
+        put(theirs, b"new")
+        fd = os.open(ours, os.O_WRONLY | flags)
+        os.write(fd, b"er")
+        os.close(fd)
+        same(os.pread(keep, 9, 0), b"old", f"flags {flags}: the old one")
+        right = {os.O_TRUNC: b"er", os.O_APPEND: b"newer", os.O_CREAT: b"erw"}[flags]
+        same(read(theirs), right, f"flags {flags}: the new one")
+        os.close(keep)
+
+    # Names that this mount moves itself stay known.
+    write(f"{here}/mine", b"mine")
+    for _ in range(10):
+        os.rename(f"{here}/mine", f"{here}/mine2")
+        os.rename(f"{here}/mine2", f"{here}/mine")
+        same(read(f"{here}/mine"), b"mine", "my own")
 
 
 def seek(here):
@@ -355,6 +534,24 @@ def use_handles(here, store, there):
         fails(errno.ESTALE, what, lambda: open_handle(here, handle))
     write(f"{here}/a", b"another")
     fails(errno.ESTALE, "another one has its name", lambda: open_handle(here, a))
+
+
+def privileges(here):
+    """An open that truncates takes away what lets a program run as its owner, unless root does it."""
+    path = f"{here}/program"
+    for mode, left in (0o6777, 0o777), (0o2767, 0o2767), (0o4666, 0o666):
+        for user in 0, 1000:
+            write(path)
+            os.chmod(path, mode)
+            child = os.fork()
+            if child == 0:
+                os.setuid(user)
+                os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+                os._exit(0)
+            same(os.waitpid(child, 0)[1], 0, "the open")
+            found = os.stat(path)
+            same((oct(found.st_mode & 0o7777), found.st_size), (oct(left if user else mode), 0), f"user {user}")
+            os.unlink(path)
 
 
 def largest(here):

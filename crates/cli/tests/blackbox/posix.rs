@@ -79,6 +79,28 @@ fn what_is_removed_goes_on_working_while_it_is_open() {
 }
 
 #[test]
+fn an_open_by_name_finds_what_the_name_is_of_now() {
+    let (fixture, a, b) = twice("posix-names");
+    check("found_by_name", &[&a, &b]);
+    check("found_by_name", &[&b, &a]);
+    fixture.check_logs(&[]);
+}
+
+#[test]
+fn allocation_adds_zeros_and_takes_nothing() {
+    let (fixture, a, b) = twice("posix-allocate");
+    check("allocate", &[&a, &b]);
+    check("allocate_beside", &[&a, &b]);
+    check("privileges", &[&a]);
+    fixture.umount(&a);
+    fixture.umount(&b);
+    let alone = fixture.mount_with("c", &["--exclusive"]);
+    check("allocate", &[&alone, &alone]);
+    check("allocate_beside", &[&alone, &alone]);
+    fixture.check_logs(&[]);
+}
+
+#[test]
 fn holes_are_found() {
     let (fixture, a, b) = twice("posix-holes");
     check("seek", &[&a]);

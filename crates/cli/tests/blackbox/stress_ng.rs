@@ -8,9 +8,8 @@ use crate::fixture::{Fixture, text, within};
 
 /// Stressors, and how many of its own operations each does.
 ///
-/// Not here are those that need what a mount does not have: `fiemap` and `verity` (they skip themselves), `xattr`, and
-/// `fsize`, which takes libc's `posix_fallocate` for the kernel's.
-const STRESSORS: [(&str, u32); 27] = [
+/// Not here are those that need what a mount does not have: `fiemap` and `verity` (they skip themselves), and `xattr`.
+const STRESSORS: [(&str, u32); 28] = [
     ("access", 20),
     ("chdir", 50),
     ("chmod", 20),
@@ -26,6 +25,7 @@ const STRESSORS: [(&str, u32); 27] = [
     ("filename", 20),
     ("flock", 200),
     ("fpunch", 2),
+    ("fsize", 5),
     ("fstat", 50),
     ("hdd", 100),
     ("inotify", 5),

@@ -1,5 +1,6 @@
 //! The interface for gates: a mount, and the session of one thread with it.
 
+pub(crate) mod allocate;
 pub(crate) mod background;
 pub(crate) mod holes;
 pub(crate) mod mount;

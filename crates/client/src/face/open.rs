@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use types::InodeId;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    self, Attr, AttrReply, Create, CreateTemporary, Created, FileKind, GetAttr, Owner, SwapObjects,
+    self, Attr, AttrReply, Create, CreateTemporary, Created, FileKind, GetAttr, NamedAs, Owner, SwapObjects,
 };
 
 use crate::error::ClientError;
@@ -83,6 +83,18 @@ impl Drop for Entered<'_> {
 impl Session {
     /// Opens a file, after clients with a conflicting mode have given it up.
     pub async fn open(&self, inode: InodeId, write: bool, truncate: bool) -> Result<Opened, ClientError> {
+        self.open_as(inode, Vec::new(), write, truncate).await
+    }
+
+    /// Opens a file that was found by some of these names, of which there are at most
+    /// [`OPEN_NAMES_MAX`](types::limits::OPEN_NAMES_MAX). If one of them is not the file's any more, this is refused with `Stale`.
+    pub async fn open_as(
+        &self,
+        inode: InodeId,
+        names: Vec<NamedAs>,
+        write: bool,
+        truncate: bool,
+    ) -> Result<Opened, ClientError> {
         self.mount.files.check_open_files(Some(inode))?;
         let (file, fresh) = self.mount.files.get_file(inode);
         let mut entered = Entered { files: &self.mount.files, file: Some(file.clone()) };
@@ -94,7 +106,7 @@ impl Session {
         let (volume, now) = (self.link.routes.volume, self.link.world.wall());
         // If this mount has bytes of the file, it must drop them together with the service's truncation, below.
         let at_once = truncate && fresh;
-        let request = |caller| names::Open { caller, volume, inode, write, truncate: at_once, now };
+        let request = |caller| names::Open { caller, volume, inode, write, truncate: at_once, names, now };
         let names::Opened { attr, mode } = self.link.change(request).await?;
         // Before anything else: if the service restarts now, it must be told of this open too.
         file.lock().count_open(write);
@@ -259,6 +271,9 @@ impl Session {
         if write {
             self.mount.unstable.seal_all(file);
             self.mount.unstable.enqueue_all(file);
+            if !file.lock().is_stable() {
+                self.mount.unstable.flow.closed(self.link.world.now());
+            }
         }
         file.lock().write_handles -= u32::from(write);
         self.report_close(file, write);

@@ -196,3 +196,27 @@ fn an_answer_that_is_older_than_the_last_close_is_not_believed() {
         assert_eq!(read.to_vec(), pattern(LEN, 2));
     });
 }
+
+/// Programs that say `sync` mean what they have closed, and the kernel does not say so here.
+#[test]
+fn what_is_closed_is_durable_within_half_a_second() {
+    let cluster = Cluster::new(39, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let mut opened = Vec::new();
+        for name in [&b"closed"[..], b"open"] {
+            let file = session.create(ROOT, name, OWNER).await.unwrap();
+            session.write(file.handle, 0, &pattern(LEN, 1)).await.unwrap();
+            session.flush(file.handle).await.unwrap();
+            opened.push(file);
+        }
+        session.release(opened[0].handle).await.unwrap();
+        world.sleep(SECOND / 2).await;
+        let size = |at: usize| cluster.known().files[&opened[at].attr.inode].size;
+        assert_eq!(size(0), LEN as u64);
+        assert_eq!(cluster.known().stable(b"closed"), pattern(LEN, 1));
+        world.sleep(2 * SECOND).await;
+        assert_eq!(size(1), LEN as u64, "what is open follows");
+    });
+}

@@ -7,7 +7,8 @@
 //! which one the kernel means. If the name is another's by now, the service refuses with `Stale`, and the kernel looks
 //! the name up and tries again (`LOOKUP_REVAL`).
 //!
-//! Here is what the kernel was last told of each name of a directory. It may know less by now, never something else.
+//! Here is what the kernel was last told of each name of a directory. It may know less by now. If two look-ups were answered with
+//! different directories, the kernel may have taken the answers in another order, so it is asked to look again.
 //! `S_DEAD` is set in `vfs_rmdir` and `vfs_rename` of Linux (fs/namei.c).
 
 use std::collections::HashMap;
@@ -34,6 +35,16 @@ struct Told {
     inode: InodeId,
     /// From then on the kernel asks before it uses the name.
     until: Instant,
+    /// Until then the kernel may take the name for another directory, of which it was told before.
+    unsure_until: Option<Instant>,
+}
+
+/// The directory that the kernel takes a name for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Meant {
+    pub(super) inode: InodeId,
+    /// It may be another one, unless the kernel has just looked again.
+    pub(super) is_unsure: bool,
 }
 
 impl DirNames {
@@ -42,8 +53,9 @@ impl DirNames {
     }
 
     /// The directory that the kernel takes a name for, if it is known.
-    pub(super) fn meant(&self, parent: InodeId, name: &[u8]) -> Option<InodeId> {
-        self.lock().get(&(parent, name.to_vec())).map(|told| told.inode)
+    pub(super) fn meant(&self, parent: InodeId, name: &[u8], now: Instant) -> Option<Meant> {
+        let told = *self.lock().get(&(parent, name.to_vec()))?;
+        Some(Meant { inode: told.inode, is_unsure: told.unsure_until.is_some_and(|until| until > now) })
     }
 
     /// The kernel is told that a name is that of a directory. It believes so for `ttl`, counted from when it hears it.
@@ -55,8 +67,13 @@ impl DirNames {
         if told.len() >= REMEMBERED_MAX {
             told.clear();
         }
+        let place = (parent, name.to_vec());
+        let unsure_until = told.get(&place).and_then(|before| match before.inode == inode {
+            true => before.unsure_until,
+            false => Some(before.until).max(before.unsure_until),
+        });
         // The answer takes a while to reach the kernel.
-        told.insert((parent, name.to_vec()), Told { inode, until: now + 2 * ttl });
+        told.insert(place, Told { inode, until: now + 2 * ttl, unsure_until });
     }
 
     /// The kernel is told that a name is not that of a directory, or has removed it.
@@ -93,7 +110,8 @@ mod tests {
         let (names, now) = (DirNames::default(), Instant::now());
         names.told(DIR, b"a", InodeId(5), now, TTL);
         names.told(DIR, b"b", InodeId(6), now, TTL);
-        let meant = || [&b"a"[..], b"b", b"c"].map(|name| names.meant(DIR, name).map(|inode| inode.0));
+        let meant =
+            || [&b"a"[..], b"b", b"c"].map(|name| names.meant(DIR, name, now).map(|meant| meant.inode.0));
         names.moved((DIR, b"a"), (DIR, b"b"), true);
         assert_eq!(meant(), [Some(6), Some(5), None]);
         names.moved((DIR, b"a"), (DIR, b"c"), false);
@@ -105,6 +123,22 @@ mod tests {
     }
 
     #[test]
+    fn answers_may_have_overtaken_each_other() {
+        let (names, now) = (DirNames::default(), Instant::now());
+        let meant = |at: Instant| names.meant(DIR, b"a", at).map(|meant| (meant.inode.0, meant.is_unsure));
+        names.told(DIR, b"a", InodeId(5), now, TTL);
+        names.told(DIR, b"a", InodeId(5), now, TTL);
+        assert_eq!(meant(now), Some((5, false)));
+        names.told(DIR, b"a", InodeId(6), now + TTL, TTL);
+        names.told(DIR, b"a", InodeId(6), now + TTL, TTL);
+        assert_eq!(meant(now + TTL), Some((6, true)), "the kernel may have heard of the first one last");
+        assert_eq!(meant(now + 2 * TTL), Some((6, false)), "it does not believe that any more");
+        names.forget(DIR, b"a");
+        names.told(DIR, b"a", InodeId(7), now, TTL);
+        assert_eq!(meant(now), Some((7, false)), "the kernel has removed the others itself");
+    }
+
+    #[test]
     fn the_table_is_bounded_and_keeps_what_the_kernel_may_use() {
         let (names, now) = (DirNames::default(), Instant::now());
         let name = |number: usize| number.to_string().into_bytes();
@@ -112,7 +146,8 @@ mod tests {
         let later = now + 3 * TTL;
         (1..REMEMBERED_MAX).for_each(|n| names.told(DIR, &name(n), InodeId(8), later, TTL));
         names.told(DIR, b"one more", InodeId(9), later, TTL);
-        assert_eq!((names.meant(DIR, &name(0)), names.meant(DIR, &name(1))), (None, Some(InodeId(8))));
+        let meant = |n| names.meant(DIR, &name(n), later).map(|meant| meant.inode);
+        assert_eq!((meant(0), meant(1)), (None, Some(InodeId(8))));
         (0..REMEMBERED_MAX).for_each(|n| names.told(DIR, &name(n), InodeId(8), later, TTL));
         assert!(names.lock().len() <= REMEMBERED_MAX);
     }

@@ -8,53 +8,22 @@ use std::time::{Instant, SystemTime};
 
 use client::{Opened, Seek, SetAttrs};
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, FileType, Filesystem, FopenFlags, INodeNo, KernelConfig, LockOwner,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig, LockOwner, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use types::InodeId;
 use types::limits::{BLOCK, NAME_MAX, SYMLINK_MAX};
-use types::messages::names::{Attr, DirEntries, FileKind, RenameHow, Renamed};
+use types::messages::names::{Attr, FileKind, RenameHow, Renamed};
 
-use super::attributes::{directory, file_type, kind_of_mode, nanoseconds};
+use super::attributes::{directory, kind_of_mode, nanoseconds};
+use super::dot_shoal;
 use super::gate::{GENERATION, Gate, name, owner, waited_since, writes};
-use super::{dot_shoal, local};
 
-/// Cookies below belong to `.` and `..`; a directory's own entries follow.
-const COOKIE_FIRST: u64 = 2;
-/// Entries per request: about as many as fit into an answer of 32 KiB with attributes.
-const ENTRIES_MAX: u32 = 192;
+/// The user of whose changes the kernel says nothing about set-user-id bits.
+const ROOT: u32 = 0;
 
 impl Gate {
-    /// Entries from a kernel's cookie on.
-    fn list(&self, inode: INodeNo, cookie: u64) -> Result<DirEntries, Errno> {
-        let inode = self.inode(inode);
-        let cookie = cookie.saturating_sub(COOKIE_FIRST);
-        let question = self.dir_attrs.question(Instant::now());
-        let listed = self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await);
-        let listed = listed.map_err(|errno| match self.open_dirs.opened(inode) {
-            // A removed directory has no entries.
-            Some(_) if errno == Errno::ESTALE => Errno::ENOENT,
-            _ => errno,
-        })?;
-        if cookie == 0
-            && let Some(attr) = self.dir_attrs.last(inode).or_else(|| self.open_dirs.opened(inode))
-        {
-            self.listed(&attr);
-        }
-        listed.entries.iter().for_each(|entry| self.dir_attrs.update(question, &entry.attr));
-        self.dir_attrs.listed(inode);
-        Ok(listed)
-    }
-
-    /// Records that the directory with these attributes was listed.
-    fn listed(&self, attr: &Attr) {
-        if local::note_access(&self.mount, attr) {
-            self.dir_attrs.accessed(&self.mount.with_access(attr.clone()));
-        }
-    }
-
     /// Resolves an inode number from an old file handle, or the parent of that inode. The kernel has dropped the
     /// inode or never knew it. Numbers of removed inodes are never reused.
     fn lookup_handle(&self, inode: InodeId, parent: bool) -> Result<Attr, Errno> {
@@ -79,43 +48,6 @@ impl Gate {
         }
         let found = self.ask(async |session| session.seek(handle.0, offset, what).await)?;
         found.and_then(|found| i64::try_from(found).ok()).ok_or(Errno::ENXIO)
-    }
-
-    /// Lists a directory: passes cookie, name and attributes of each entry to `add`, until it is full.
-    fn read_directory(
-        &self,
-        inode: INodeNo,
-        handle: FileHandle,
-        cookie: u64,
-        mut add: impl FnMut(INodeNo, u64, FileType, &OsStr, Option<&Attr>) -> bool,
-    ) -> Result<(), Errno> {
-        if dot_shoal::is_ours(inode) {
-            // Its entries are found by name only.
-            return Ok(());
-        }
-        if self.open_dirs.take_end(handle, cookie) {
-            return Ok(());
-        }
-        let listed = self.list(inode, cookie)?;
-        let parent = self.kernel_number(listed.parent);
-        let dots = [(INodeNo(inode.0), "."), (parent, "..")];
-        for (at, (number, name)) in dots.into_iter().enumerate().skip(cookie.min(COOKIE_FIRST) as usize) {
-            if add(number, at as u64 + 1, FileType::Directory, OsStr::new(name), None) {
-                return Ok(());
-            }
-        }
-        for entry in &listed.entries {
-            let kind = file_type(entry.attr.kind);
-            let name = OsStr::from_bytes(&entry.name);
-            if add(INodeNo(entry.attr.inode.0), entry.cookie + COOKIE_FIRST, kind, name, Some(&entry.attr)) {
-                return Ok(());
-            }
-        }
-        if listed.end {
-            let last = listed.entries.last().map(|entry| entry.cookie + COOKIE_FIRST);
-            self.open_dirs.end(handle, last.unwrap_or(cookie.max(COOKIE_FIRST)));
-        }
-        Ok(())
     }
 
     fn reply_open(&self, answer: Result<Opened, Errno>, write: bool, reply: ReplyOpen) {
@@ -151,6 +83,10 @@ impl Filesystem for Gate {
         }
         let found = name(entry).and_then(|name| self.lookup_ahead(request.pid(), parent, name));
         self.told_name(parent, entry.as_bytes(), found.as_ref().map(|found| &found.attr).ok());
+        let found = found.map_err(|errno| self.error_in(request.pid(), parent, errno));
+        if found.is_err() {
+            self.retries.found_none(request.pid());
+        }
         self.reply_found(found, reply);
     }
 
@@ -172,7 +108,7 @@ impl Filesystem for Gate {
             self.names_ahead.file_told(inode);
         }
         if asked == Err(Errno::ESTALE)
-            && let Some(removed) = self.open_dirs.removed(inode).or_else(|| self.special.removed(inode))
+            && let Some(removed) = self.removed(inode)
         {
             return self.reply_attr(Ok(removed), reply);
         }
@@ -220,6 +156,10 @@ impl Filesystem for Gate {
             if !changed.as_ref().is_ok_and(|attr| attr.kind != FileKind::Directory) {
                 gate.dir_attrs.changed(inode);
             }
+            let changed = changed.or_else(|errno| match errno {
+                Errno::ESTALE => gate.change_removed(inode, &changes),
+                _ => Err(errno),
+            });
             gate.reply_changed(changed, reply);
         };
         // A new size needs an open for writing, which may wait for another client.
@@ -251,6 +191,10 @@ impl Filesystem for Gate {
             self.ask_in(parent, async |session| session.make_node(parent, name, kind, owner, rdev).await)
         });
         self.names_ahead.name_told(parent, entry.as_bytes());
+        if let Ok(made) = &made {
+            self.told_file_name(parent, entry.as_bytes(), &made.attr);
+        }
+        let made = made.map_err(|errno| self.error_in(request.pid(), parent, errno));
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
@@ -271,6 +215,7 @@ impl Filesystem for Gate {
             Ok(made) => self.told_name(parent, entry.as_bytes(), Some(&made.attr)),
             Err(_) => self.names_ahead.name_told(parent, entry.as_bytes()),
         }
+        let made = made.map_err(|errno| self.error_in(request.pid(), parent, errno));
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
@@ -284,14 +229,15 @@ impl Filesystem for Gate {
         {
             self.names_ahead.removed(request.pid(), parent, Instant::now());
             self.kernel_cache.removed(gone.inode);
+            self.file_names.removed(parent, entry.as_bytes(), gone.inode);
         }
         Gate::reply_done(gone.map(|_| ()), reply);
     }
 
-    fn rmdir(&self, _request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let parent = self.inode(parent);
         let gone = name(entry).and_then(|name| {
-            let meant = self.dir_names.meant(parent, name);
+            let meant = self.meant(request.pid(), parent, name)?;
             self.ask_in(parent, async |session| session.rmdir(parent, name, meant).await)
         });
         self.names_ahead.name_told(parent, entry.as_bytes());
@@ -317,12 +263,13 @@ impl Filesystem for Gate {
             self.ask_in(parent, async |session| session.symlink(parent, name, target, owner).await)
         });
         self.names_ahead.name_told(parent, entry.as_bytes());
+        let made = made.map_err(|errno| self.error_in(request.pid(), parent, errno));
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
     fn rename(
         &self,
-        _request: &Request,
+        request: &Request,
         parent: INodeNo,
         entry: &OsStr,
         new_parent: INodeNo,
@@ -335,16 +282,23 @@ impl Filesystem for Gate {
         let moved = rename_how(flags).and_then(|how| {
             let (name, new_name) = (name(entry)?, name(new_entry)?);
             // An exchange makes nothing dead.
-            let meant = if how == RenameHow::Replace { self.dir_names.meant(to, new_name) } else { None };
+            let meant = match how {
+                RenameHow::Replace => self.meant(request.pid(), to, new_name)?,
+                _ => None,
+            };
             let moved =
                 self.ask(async |session| session.rename((from, name), (to, new_name), how, meant).await)?;
             self.dir_names.moved((from, name), (to, new_name), how == RenameHow::Exchange);
+            self.file_names.moved((from, name), (to, new_name), moved.moved);
+            if let Some(exchanged) = moved.exchanged {
+                self.file_names.moved((to, new_name), (from, name), exchanged);
+            }
             Ok(moved)
         });
         self.names_ahead.name_told(from, entry.as_bytes());
         self.names_ahead.name_told(to, new_entry.as_bytes());
         match &moved {
-            Ok(Renamed { from, to, directories: false }) => {
+            Ok(Renamed { from, to, directories: false, .. }) => {
                 [from, to].into_iter().for_each(|attr| self.dir_attrs.changed_to(question, attr));
             }
             // The inode numbers of the directories that were moved or replaced are not known.
@@ -355,7 +309,7 @@ impl Filesystem for Gate {
 
     fn link(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         new_parent: INodeNo,
         new_entry: &OsStr,
@@ -366,10 +320,14 @@ impl Filesystem for Gate {
             .and_then(|name| self.ask_in(parent, async |session| session.link(inode, parent, name).await));
         self.names_ahead.name_told(parent, new_entry.as_bytes());
         self.names_ahead.file_told(inode);
+        if let Ok(made) = &made {
+            self.told_file_name(parent, new_entry.as_bytes(), &made.attr);
+        }
+        let made = made.map_err(|errno| self.error_in(request.pid(), parent, errno));
         self.reply_entry(made.map(|made| made.attr), reply);
     }
 
-    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let write = writes(flags.0);
         if dot_shoal::is_ours(inode) {
             return match self.dot_shoal.open(inode, write) {
@@ -377,16 +335,19 @@ impl Filesystem for Gate {
                 Err(errno) => reply.error(errno),
             };
         }
-        let (gate, inode) = (self.clone(), self.inode(inode));
+        let (gate, inode, thread) = (self.clone(), self.inode(inode), request.pid());
         let truncate = flags.0 & libc::O_TRUNC != 0;
+        let drops_privileges = truncate && request.uid() != ROOT;
         let append = flags.0 & libc::O_APPEND != 0 && !truncate;
         let noatime = flags.0 & libc::O_NOATIME != 0;
         self.spare.run(move || {
-            let opened = gate.ask(async |session| session.open(inode, write || truncate, truncate).await);
-            gate.names_ahead.file_told(inode);
-            // Another mount has replaced the file. This error makes the kernel look up the name again.
-            let opened = opened.map_err(|errno| if errno == Errno::ENOENT { Errno::ESTALE } else { errno });
+            let opened = gate.open_found(thread, inode, write || truncate, truncate);
             let opened = if append { opened.and_then(|opened| gate.open_to_append(opened)) } else { opened };
+            let opened = if drops_privileges {
+                opened.and_then(|opened| gate.drop_privileges(opened))
+            } else {
+                opened
+            };
             if let Ok(opened) = &opened {
                 if flags.0 & libc::O_DIRECT == 0 {
                     gate.mount.set_in_kernel(opened.handle);
@@ -421,6 +382,7 @@ impl Filesystem for Gate {
                 if flags & libc::O_DIRECT == 0 {
                     self.mount.set_in_kernel(opened.handle);
                 }
+                self.told_file_name(parent, entry.as_bytes(), &opened.attr);
                 let (attr, _) = self.told(&opened.attr);
                 let flags = self.opened(&opened.attr, true);
                 // Another mount may have opened it already.
@@ -430,7 +392,7 @@ impl Filesystem for Gate {
             // Another mount has created it first. This error makes the kernel look up the name again and open the
             // existing file.
             Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
-            Err(errno) => reply.error(errno),
+            Err(errno) => reply.error(self.error_in(request.pid(), parent, errno)),
         }
     }
 
@@ -651,6 +613,27 @@ impl Filesystem for Gate {
         self.spare.run(move || match gate.seek(inode, handle, offset, what) {
             Ok(found) => reply.offset(found),
             Err(errno) => reply.error(errno),
+        });
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        if dot_shoal::is_our_handle(handle) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        let range = offset..offset.saturating_add(length);
+        let (gate, inode, thread) = (self.clone(), self.inode(inode), request.pid());
+        // A new size may wait for other clients, and many bricks may be asked where there are bytes.
+        self.spare.run(move || {
+            Gate::reply_done(gate.allocate((inode, thread), handle, range, mode), reply);
         });
     }
 

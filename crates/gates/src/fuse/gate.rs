@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use client::{ClientError, Mount, Opened, Session};
+use client::{ClientError, Mount, Session};
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEntry, ReplyWrite, Request,
 };
@@ -17,11 +17,13 @@ use super::attributes::{file_attr, time};
 use super::dir_attr_cache::{ChangedNames, DirAttrCache};
 use super::dir_names::DirNames;
 use super::dot_shoal::DotShoal;
+use super::file_names::FileNames;
 use super::invalidate::Invalidator;
 use super::kernel_cache::{AttrReply, KernelCache};
 use super::local;
 use super::names_ahead::{NamesAhead, Next};
 use super::open_dirs::OpenDirs;
+use super::retries::Retries;
 use super::spare::Spare;
 use super::special::SpecialFiles;
 
@@ -47,8 +49,10 @@ pub(super) struct Gate {
     pub(super) spare: Spare,
     pub(super) dir_attrs: Arc<DirAttrCache>,
     pub(super) dir_names: Arc<DirNames>,
+    pub(super) file_names: Arc<FileNames>,
     pub(super) names_ahead: Arc<NamesAhead>,
     pub(super) open_dirs: Arc<OpenDirs>,
+    pub(super) retries: Arc<Retries>,
     pub(super) special: Arc<SpecialFiles>,
     pub(super) dot_shoal: Arc<DotShoal>,
     /// Set when the kernel has accepted the mount.
@@ -151,6 +155,28 @@ impl Gate {
                 self.dir_names.told(parent, name, attr.inode, now, ttl);
             }
             None => self.dir_names.forget(parent, name),
+        }
+        if let Some(attr) = attr {
+            self.told_file_name(parent, name, attr);
+        }
+    }
+
+    /// Notes that the kernel is told of a name of a file.
+    pub(super) fn told_file_name(&self, parent: InodeId, name: &[u8], attr: &Attr) {
+        if attr.kind == FileKind::File && !self.mount.is_exclusive() {
+            self.file_names.told(parent, name, attr.inode, Instant::now());
+        }
+    }
+
+    /// The directory that the kernel takes a name for, which a thread is about to remove or replace. Fails with `ESTALE` if that is
+    /// not sure: then the kernel looks the name up again.
+    pub(super) fn meant(&self, thread: u32, parent: InodeId, name: &[u8]) -> Result<Option<InodeId>, Errno> {
+        let now = Instant::now();
+        match self.dir_names.meant(parent, name, now) {
+            Some(meant) if meant.is_unsure && self.retries.ask(thread, meant.inode, now) => {
+                Err(Errno::ESTALE)
+            }
+            meant => Ok(meant.map(|meant| meant.inode)),
         }
     }
 
@@ -278,20 +304,6 @@ impl Gate {
         {
             invalidator.attributes(attr.inode);
         }
-    }
-
-    /// Closes a handle again that was opened to append, if the kernel knows the file from names read ahead and it has changed since:
-    /// the kernel would append where the file ended before. `ESTALE` makes it look up the name again. Whoever opens without a name
-    /// gets the attributes anew.
-    pub(super) fn open_to_append(&self, opened: Opened) -> Result<Opened, Errno> {
-        if !self.kernel_cache.is_outdated_from_ahead(&opened.attr) {
-            return Ok(opened);
-        }
-        if let Some(invalidator) = self.invalidator.get() {
-            invalidator.attributes(opened.attr.inode);
-        }
-        self.ask(async |session| session.release(opened.handle).await)?;
-        Err(Errno::ESTALE)
     }
 
     /// The flags for a new handle: what the kernel does with its caches.

@@ -52,6 +52,12 @@ impl OpenDirs {
         self.opened(inode).map(|attr| Attr { links: 0, size: 0, ..attr })
     }
 
+    /// Changes the attributes of an open directory that was removed, and returns them.
+    pub(super) fn change(&self, inode: InodeId, change: impl Fn(&mut Attr)) -> Option<Attr> {
+        self.directories().get_mut(&inode).map(|(_, attr)| change(attr))?;
+        self.removed(inode)
+    }
+
     /// Records that no entries follow `cookie`.
     pub(super) fn end(&self, handle: FileHandle, cookie: u64) {
         self.lock().insert(handle.0, cookie);
@@ -92,8 +98,12 @@ mod tests {
         let (first, second) = (open_dirs.open(directory(5)), open_dirs.open(directory(5)));
         open_dirs.close(InodeId(5), first);
         assert_eq!(open_dirs.removed(InodeId(5)).map(|attr| (attr.links, attr.mode)), Some((0, 0o755)));
+        let changed = open_dirs.change(InodeId(5), |attr| attr.mode = 0o700);
+        assert_eq!(changed.map(|attr| (attr.links, attr.mode)), Some((0, 0o700)));
+        assert_eq!(open_dirs.removed(InodeId(5)).map(|attr| attr.mode), Some(0o700));
         open_dirs.close(InodeId(5), second);
         assert_eq!(open_dirs.removed(InodeId(5)), None);
+        assert_eq!(open_dirs.change(InodeId(5), |attr| attr.mode = 0), None);
     }
 
     #[test]

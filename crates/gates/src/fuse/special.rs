@@ -42,6 +42,12 @@ impl SpecialFiles {
         self.lock().get(&inode).map(|attr| Attr { links: 0, ..attr.clone() })
     }
 
+    /// Changes the attributes of a removed one, and returns them.
+    pub(super) fn change(&self, inode: InodeId, change: impl Fn(&mut Attr)) -> Option<Attr> {
+        self.lock().get_mut(&inode).map(change)?;
+        self.removed(inode)
+    }
+
     /// The kernel does not know this inode any more.
     pub(super) fn forget(&self, inode: InodeId) {
         self.lock().remove(&inode);
@@ -62,6 +68,7 @@ mod tests {
         let special = SpecialFiles::default();
         special.tell(&attr(5, FileKind::Fifo));
         assert_eq!(special.removed(InodeId(5)).map(|attr| (attr.links, attr.mode)), Some((0, 0o640)));
+        assert_eq!(special.change(InodeId(5), |attr| attr.mode = 0o600).map(|attr| attr.mode), Some(0o600));
         special.forget(InodeId(5));
         assert_eq!(special.removed(InodeId(5)), None);
     }

@@ -34,7 +34,7 @@ pub(crate) use grow::{count_change_of_all, count_changes, end_noting, grow, keep
 pub(crate) use link::link;
 pub(crate) use lookup::lookup;
 pub(crate) use mkdir::mkdir;
-pub(crate) use open::{open_truncated, openable};
+pub(crate) use open::{open_truncated, openable, openable_as};
 pub(crate) use readdir::{readdir, readdir_from};
 pub(crate) use readlink::readlink;
 pub(crate) use release::drop_orphans;
@@ -56,3 +56,5 @@ mod model;
 mod tests;
 #[cfg(test)]
 mod tests_of_moves;
+#[cfg(test)]
+mod tests_of_opens;

@@ -30,9 +30,9 @@ impl Directories {
     }
 
     /// The answer, made when both directories are final.
-    fn renamed(&self, directories: bool) -> Renamed {
+    fn renamed(&self, directories: bool, moved: InodeId, exchanged: Option<InodeId>) -> Renamed {
         let to = self.to.as_ref().unwrap_or(&self.from);
-        Renamed { from: self.from.attr(), to: to.attr(), directories }
+        Renamed { from: self.from.attr(), to: to.attr(), directories, moved, exchanged }
     }
 }
 
@@ -66,12 +66,15 @@ pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Renamed, Ref
     refuse_loop(txn, volume, &source, request.to)?;
     // Two names of one file: nothing to do.
     if target.as_ref().is_some_and(|target| target.entry.inode == source.entry.inode) {
-        return Ok(directories.renamed(false));
+        return Ok(directories.renamed(false, source.entry.inode, None));
     }
+    let moved = source.entry.inode;
+    let is_exchange = request.how == RenameHow::Exchange;
+    let exchanged = target.as_ref().filter(|_| is_exchange).map(|target| target.entry.inode);
     let sides = [Some(&source), target.as_ref()];
     let moves_directories = sides.into_iter().flatten().any(|side| side.inode.is_directory());
     match target {
-        Some(target) if request.how == RenameHow::Exchange => {
+        Some(target) if is_exchange => {
             refuse_loop(txn, volume, &target, request.from)?;
             exchange(txn, &mut directories, source, target, request.now);
         }
@@ -88,7 +91,7 @@ pub(crate) fn rename(txn: &mut Txn<'_>, request: &Rename) -> Result<Renamed, Ref
     if let Some(to) = &directories.to {
         txn.put_directory(to);
     }
-    Ok(directories.renamed(moves_directories))
+    Ok(directories.renamed(moves_directories, moved, exchanged))
 }
 
 /// Greatest depth to which a directory can be moved: the walk up to the root is one turn.

@@ -22,6 +22,25 @@ fn swap(tree: &mut Fixture, seen: &Attr, temporary: InodeId) -> Result<Attr, Ref
 }
 
 #[test]
+fn a_tier_on_the_same_bricks_adds_no_space() {
+    on_all(|mut tree| {
+        let space = |tree: &Fixture| {
+            let request = StatFs { volume: tree.volume };
+            tree.state.read(|txn| ops::statfs(txn, tree.state.cluster.map(), &request)).expect("known")
+        };
+        let before = space(&tree);
+        assert!(before.total > 0);
+        let geometry = Geometry::new("1+2".parse().expect("a code"), 4096, 64).expect("a geometry");
+        let add = VolumeAddTier { name: "home".into(), tier: TierSpec { geometry, class: None } };
+        tree.state.volume_add_tier(&add).expect("there is room");
+        let after = space(&tree);
+        let rounded = before.total..=before.total + 100;
+        assert!(rounded.contains(&after.total), "{before:?}, {after:?}");
+        assert!(after.free <= after.total && after.free >= before.free);
+    });
+}
+
+#[test]
 fn a_file_moves_to_another_tier_and_its_old_object_goes_with_the_copy() {
     on_all(|mut tree| {
         let spec = TierSpec {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use types::limits::{LEASE_US, NEAR_GROUPS_MAX};
+use types::limits::{LEASE_US, NEAR_GROUPS_MAX, OPEN_NAMES_MAX};
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
@@ -113,6 +113,9 @@ impl Shared {
 
     /// Opens a file.
     pub(super) async fn open(self: Rc<Shared>, request: Open) -> Result<Opened, Refusal> {
+        if request.names.len() > OPEN_NAMES_MAX {
+            return Err(Refusal::Malformed);
+        }
         self.wait_for_grace().await;
         let Caller { client, op, .. } = request.caller;
         let place = (request.volume, request.inode);
@@ -122,7 +125,7 @@ impl Shared {
             Begin::Now { truncate } => truncate,
         };
         let _running = Running { shared: &self, client, op };
-        let early = self.state.borrow().read_with_record(|txn| ops::openable(txn, place));
+        let early = self.state.borrow().read_with_record(|txn| ops::openable_as(txn, place, &request.names));
         if early.0.is_err() {
             return self.when_durable(early).await.map(|attr| Opened { attr, mode: Mode::Shared });
         }

@@ -291,7 +291,7 @@ impl Client {
 
     fn open_request(&self, inode: InodeId, write: bool) -> Open {
         let (caller, volume, now) = (self.caller(), self.volume, self.world.wall());
-        Open { caller, volume, inode, write, truncate: false, now }
+        Open { caller, volume, inode, write, truncate: false, names: Vec::new(), now }
     }
 
     async fn open(&self, inode: InodeId, write: bool) -> Result<Opened, Refusal> {

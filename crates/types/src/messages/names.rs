@@ -309,6 +309,10 @@ records! {
         to: Attr,
         /// A directory was moved or replaced, so attributes of other directories have changed too.
         directories: bool,
+        /// The inode that has moved.
+        moved: InodeId,
+        /// The one with which it was exchanged.
+        exchanged: Option<InodeId>,
     };
     /// An entry of a directory.
     part DirEntry {
@@ -364,6 +368,13 @@ records! {
         /// Inodes in use.
         inodes: u64,
     };
+    /// A name of an inode.
+    part NamedAs {
+        /// The directory.
+        parent: InodeId,
+        /// The name.
+        name: Vec<u8>,
+    }
     /// Opens a file. Answered when every client with a conflicting mode has given it up.
     317 Open {
         /// Who asks.
@@ -376,6 +387,9 @@ records! {
         write: bool,
         /// Truncates it to nothing.
         truncate: bool,
+        /// The names by which the caller may have found the file, at most
+        /// [`OPEN_NAMES_MAX`](crate::limits::OPEN_NAMES_MAX). Refused with `Stale` if one of them is not the file's by now.
+        names: Vec<NamedAs>,
         /// The time now.
         now: i64,
     } => Opened;
