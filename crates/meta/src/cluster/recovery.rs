@@ -24,7 +24,7 @@ use std::ops::Bound;
 use types::limits::RECOVER_MAX;
 use types::messages::cluster::{BrickInfo, ClusterMap, GroupConfig, SlotConfig, SlotState};
 use types::messages::recovery::{GroupFloor, HeldGroup, RecoveryReport};
-use types::{BrickId, Code, Epoch, GroupId};
+use types::{BrickId, Code, Epoch, GroupId, VolumeId};
 
 use super::bricks::{codes_of, expel_slot};
 use super::epochs::resume;
@@ -103,6 +103,17 @@ impl Recovery {
     /// Whether all groups are known.
     pub(crate) fn is_done(&self) -> bool {
         self.groups.is_empty()
+    }
+
+    /// The volumes with groups that are not known.
+    pub(crate) fn volumes(&self) -> BTreeSet<VolumeId> {
+        types::cost::walked(self.groups.keys()).map(|group| group.volume).collect()
+    }
+
+    /// Whether a brick may have a slot in a group that is not known.
+    pub(crate) fn concerns(&self, brick: BrickId) -> bool {
+        let has = |known: &Known| known.table.contains(&brick) || known.members.contains(&brick);
+        types::cost::walked(self.groups.values()).any(has)
     }
 
     /// What to ask a brick next, of the groups after `after`. Nothing if it has told everything.
@@ -360,6 +371,20 @@ mod tests {
         let Some(floor) = asked.first().map(|asked| asked.floor) else { return true };
         let held: Vec<HeldGroup> = said.map(|config| holds(group, config, floor)).into_iter().collect();
         recovery.answered(brick, &asked, &held)
+    }
+
+    /// What is known goes on: its space comes back, and its bricks are replaced.
+    #[test]
+    fn a_group_that_is_not_known_concerns_its_own_volume_and_bricks() {
+        on_all(|mut fixture| {
+            let (map, group, bricks) = restored(&mut fixture);
+            let mut recovery = Recovery::of(&map, &[]).expect("groups without live slots");
+            assert_eq!(recovery.volumes().into_iter().collect::<Vec<_>>(), [group.volume]);
+            assert!(bricks.iter().all(|brick| recovery.concerns(*brick)));
+            assert!(!recovery.concerns(BrickId(9999)));
+            recovery.groups.clear();
+            assert!(recovery.volumes().is_empty() && !recovery.concerns(bricks[0]));
+        });
     }
 
     #[test]

@@ -58,8 +58,8 @@ impl Shared {
     }
 
     pub(super) fn brick_replace(&self, request: &BrickReplace) -> Result<BrickReplaced, Refusal> {
-        // What bricks say of the groups may have other bricks.
-        if self.is_recovering() {
+        // What bricks say of a group that is not known may have other bricks. The known ones need not wait for it.
+        if self.recovery.borrow().as_ref().is_some_and(|recovery| recovery.concerns(request.old)) {
             return Err(Refusal::Busy);
         }
         let now = self.world.now();

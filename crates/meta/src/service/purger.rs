@@ -39,8 +39,10 @@ struct Item {
 /// The remaining work after a pass over the queue.
 #[derive(Default)]
 struct Left {
-    /// A brick that is Up has not answered.
+    /// The service could not make the pass.
     failed: bool,
+    /// Bricks that are Up and have not answered. They are asked no more in this pass: each question would wait as long.
+    silent: BTreeSet<BrickId>,
     /// Volumes with objects that a brick that is Up has not purged completely.
     unfinished: BTreeSet<VolumeId>,
     /// The last object of each volume that waits only for bricks that are not Up.
@@ -86,10 +88,6 @@ struct Answered {
 
 pub(super) async fn run(shared: Rc<Shared>) {
     let (mut answered, mut waiting) = (Answered::default(), Waiting::default());
-    // A slot that is Out only because nobody knows better would be passed over.
-    while shared.is_recovering() {
-        shared.world.sleep(HEARTBEAT_US).await;
-    }
     loop {
         let more = shared.purges.wait();
         let version = shared.state.borrow().cluster.map().version;
@@ -100,7 +98,7 @@ pub(super) async fn run(shared: Rc<Shared>) {
                 Left { failed: true, ..Left::default() }
             }
         };
-        let (failed, unfinished) = (left.failed, !left.unfinished.is_empty());
+        let (failed, unfinished) = (left.failed || !left.silent.is_empty(), !left.unfinished.is_empty());
         if !failed {
             waiting.note(version, left);
         }
@@ -127,6 +125,13 @@ impl Shared {
         loop {
             let items = self.next_part(&mut from).await?;
             let Some(Item { volume, object }) = items.first().copied() else { break };
+            // A slot that is Out only because nobody knows better would be passed over. The purger is notified when all is known.
+            let unknown = self.recovering_volumes();
+            if unknown.contains(&volume) {
+                from = keys::purge(volume, ObjectId(u64::MAX));
+                from.push(0);
+                continue;
+            }
             let version = self.state.borrow().cluster.map().version;
             if let Some(upto) = waiting.upto(version, volume).filter(|upto| object <= *upto) {
                 from = keys::purge(volume, upto);
@@ -134,6 +139,7 @@ impl Shared {
                 continue;
             }
             let is_full = items.len() == PART;
+            let items = items.into_iter().filter(|item| !unknown.contains(&item.volume)).collect();
             self.purge_part(items, answered, &mut left).await?;
             // What was removed meanwhile gathers for the next pass. Otherwise a program that removes one file after the other
             // would keep this one going, with requests to all bricks for each file or two.
@@ -173,13 +179,18 @@ impl Shared {
         let holders = self.holders(&items);
         let none = BTreeSet::new();
         let bricks: BTreeSet<BrickId> = holders.values().flatten().copied().collect();
-        let asked = bricks.into_iter().map(|brick| {
-            let due = items.iter().filter(|item| {
-                holders.get(&item.volume).is_some_and(|bricks| bricks.contains(&brick))
-                    && !answered.by_object.get(&item.object).unwrap_or(&none).contains(&brick)
+        let asked =
+            bricks.into_iter().map(|brick| {
+                let due = items.iter().filter(|item| {
+                    holders.get(&item.volume).is_some_and(|bricks| bricks.contains(&brick))
+                        && !answered.by_object.get(&item.object).unwrap_or(&none).contains(&brick)
+                });
+                let objects = due.map(|item| item.object).collect();
+                let is_silent = left.silent.contains(&brick);
+                async move {
+                    if is_silent { (brick, Purging::Failed) } else { self.purge_from(brick, objects).await }
+                }
             });
-            self.purge_from(brick, due.map(|item| item.object).collect())
-        });
         let results = join_all(asked.collect::<Vec<_>>()).await;
         let mut absent = BTreeSet::new();
         for (brick, purged) in results {
@@ -187,7 +198,7 @@ impl Shared {
                 Purging::Done(objects) => objects.into_iter().for_each(|object| {
                     answered.by_object.entry(object).or_default().insert(brick);
                 }),
-                Purging::Failed => left.failed = true,
+                Purging::Failed => drop(left.silent.insert(brick)),
                 Purging::NotUp => drop(absent.insert(brick)),
             }
         }

@@ -1,12 +1,13 @@
 //! Asks the bricks of a restored cluster what became of its groups since the backup ([`Recovery`]).
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
 use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::cluster::BrickState;
 use types::messages::recovery::{RecoverGroups, RecoveryReport};
-use types::{BrickId, Buf, Epoch, GroupId, Refusal};
+use types::{BrickId, Buf, Epoch, GroupId, Refusal, VolumeId};
 use world::CallError;
 
 use super::Shared;
@@ -50,6 +51,11 @@ impl Shared {
     /// Whether the cluster was restored and does not know all its groups.
     pub(super) fn is_recovering(&self) -> bool {
         self.recovery.borrow().as_ref().is_some_and(|recovery| !recovery.is_done())
+    }
+
+    /// The volumes of a restored cluster of which not all groups are known.
+    pub(super) fn recovering_volumes(&self) -> BTreeSet<VolumeId> {
+        self.recovery.borrow().as_ref().map(Recovery::volumes).unwrap_or_default()
     }
 
     pub(super) fn recovery_report(&self) -> Option<RecoveryReport> {

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::rc::Rc;
 
-use types::limits::{HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
+use types::limits::{CALL_TIMEOUT_US, HEARTBEAT_US, LEASE_MARGIN_US, LEASE_US};
 use types::messages::Done;
 use types::messages::brick::AskedCounts;
 use types::messages::brick::{Fence, Purge, Purged};

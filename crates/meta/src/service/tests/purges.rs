@@ -100,3 +100,26 @@ fn a_program_that_removes_one_file_after_the_other_does_not_make_a_purge_of_each
         );
     });
 }
+
+/// A brick that renews its lease and answers nothing else costs each pass one wait, and not one for each part.
+#[test]
+fn a_brick_that_does_not_answer_holds_the_others_up_once() {
+    let house = House::new(32);
+    house.run(async {
+        let bricks = furnish(&house).await;
+        let client = house.mounted("a").await;
+        const FILES: usize = 1_000;
+        for n in 0..FILES {
+            let file = client.create(&format!("f{n}"), false).await.expect("free").attr;
+            client.grow(&file, 4096, true).await.expect("there");
+        }
+        bricks[0].purge_us.set(100 * CALL_TIMEOUT_US);
+        for n in 0..FILES {
+            client.unlink(&format!("f{n}")).await.expect("there");
+        }
+        // The first pass may begin with the first few of them.
+        client.world.sleep(2 * (CALL_TIMEOUT_US + HEARTBEAT_US) + CALL_TIMEOUT_US / 2).await;
+        assert_eq!(bricks[1].purged.borrow().len(), FILES);
+        assert_eq!(client.status().await.purges, FILES as u64, "one brick has not purged them");
+    });
+}
