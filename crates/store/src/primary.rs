@@ -25,6 +25,7 @@ mod join;
 #[cfg(test)]
 mod model_hooks;
 mod notes;
+mod numbers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -277,7 +278,8 @@ impl PrimaryCore {
         origins: Vec<WriteId>,
     ) -> Option<Order> {
         let group = self.in_epoch_mut(id, epoch).filter(|group| matches!(group.phase, Phase::Serving))?;
-        if group.joining.as_ref().is_some_and(Joining::is_sealed) {
+        let has_number = !Seq::new(epoch, group.counter).is_last();
+        if !has_number || group.joining.as_ref().is_some_and(Joining::is_sealed) {
             return None;
         }
         group.counter += 1;

@@ -250,6 +250,8 @@ pub struct Seq(pub u64);
 impl Seq {
     /// Bits of the counter below the epoch.
     const COUNTER_BITS: u32 = 40;
+    /// The last operation of an epoch.
+    const COUNTER_MAX: u64 = (1 << Self::COUNTER_BITS) - 1;
 
     /// Before every operation; also the identity of a unit that is absent.
     pub const NONE: Seq = Seq(0);
@@ -266,9 +268,15 @@ impl Seq {
         Epoch((self.0 >> Self::COUNTER_BITS) as u32)
     }
 
-    /// The sequence number that follows within the same epoch.
+    /// The least sequence number that is greater: within the same epoch, or the first one after it. The greatest one follows
+    /// itself: no epoch issues it (see [`Seq::is_last`]), but another server may name it.
     pub fn next(self) -> Seq {
-        Seq(self.0 + 1)
+        Seq(self.0.saturating_add(1))
+    }
+
+    /// Whether its epoch has no number after it, so that a new epoch must begin.
+    pub fn is_last(self) -> bool {
+        self.0 & Self::COUNTER_MAX == Self::COUNTER_MAX
     }
 }
 
@@ -287,6 +295,14 @@ impl fmt::Debug for Seq {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_greatest_number_follows_itself_and_ends_its_epoch() {
+        let last = Seq::new(Epoch(7), Seq::COUNTER_MAX);
+        assert!(last.is_last() && !Seq::new(Epoch(7), 1).is_last());
+        assert_eq!(last.next(), Seq::new(Epoch(8), 0), "no number lies between two epochs");
+        assert_eq!(Seq(u64::MAX).next(), Seq(u64::MAX));
+    }
 
     #[test]
     fn seq_orders_by_epoch_then_counter() {

@@ -35,11 +35,12 @@ pub(crate) struct UnitRead {
 impl Server {
     /// Answers a direct read by a client.
     pub(crate) async fn read_unit(&self, epoch: Epoch, read: ReadUnit) -> Result<(UnitBytes, Buf), Refusal> {
-        let group = read.group;
+        let (group, key) = (read.group, read.key);
         self.check_lease(group.volume)?;
         self.check_live(group, epoch)?;
         self.busy_at.set(self.world.now());
         self.count_asked_read(read.len);
+        self.check_not_dropped(read.key)?;
         let answer = self
             .unit(
                 epoch,
@@ -57,7 +58,15 @@ impl Server {
         // The lease must still hold when the bytes leave; otherwise they could be old.
         self.check_lease(group.volume)?;
         self.check_live(group, epoch)?;
+        // What is purged meanwhile reads as zeros.
+        self.check_not_dropped(key)?;
         Ok(answer)
+    }
+
+    /// Refuses to read an object that is being purged: its units go one after the other, and a reader would find bytes beside
+    /// zeros.
+    pub(super) fn check_not_dropped(&self, key: StripeKey) -> Result<(), Refusal> {
+        if self.slot.borrow().is_dropped(key.object) { Err(Refusal::ObjectRemoved) } else { Ok(()) }
     }
 
     /// Refuses clients unless this brick's slot is live in the epoch, by the newest map. A brick that returns has
@@ -79,6 +88,9 @@ impl Server {
     pub(crate) async fn read_base(&self, epoch: Epoch, read: ReadBase) -> Result<(UnitBytes, Buf), Refusal> {
         let range = checked_range(read.offset, read.len)?;
         let ReadBase { group, key, slot, identity, upto, decided, .. } = read;
+        if identity.is_none() {
+            self.check_not_dropped(key)?;
+        }
         self.apply_decisions(&[GroupDecision { group, epoch, upto }]).await?;
         let read = UnitRead { group, key, slot, range, identity, decided, may_use_cache: false };
         self.unit(epoch, &read).await

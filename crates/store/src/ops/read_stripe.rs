@@ -21,6 +21,7 @@ impl Server {
         // The place in the lane is shared with other reads. Operations that entered the lane earlier come first.
         let ticket = self.lanes.enter_shared(read.key);
         span(&self.world, Stage::Lane, ticket.wait()).await;
+        self.check_not_dropped(read.key)?;
         let stripe = Stripe::load(self, read.group, epoch, read.key).await?.avoiding(read.avoid);
         let (offset, len) = (read.offset as usize, read.len as usize);
         if offset.checked_add(len).is_none_or(|end| end > stripe.geometry.stripe()) {
@@ -30,6 +31,7 @@ impl Server {
         let reads = pieces.iter().map(|(unit, from, take)| stripe.unit(*unit, *from..from + take));
         let parts = join_all(reads).await.into_iter().collect::<Result<Vec<Buf>, Refusal>>()?;
         self.check_primary(read.group, epoch)?;
+        self.check_not_dropped(read.key)?;
         let all: usize = pieces.iter().map(|(_, _, take)| take).sum();
         assert_eq!(all, len, "bytes that are read from no unit would be returned as zeros");
         assert!(

@@ -343,6 +343,10 @@ impl Server {
         plan.check(stripe);
         let urgent = self.is_urgent(&origins);
         let whole = plan.kind == OpKind::Full && !plan.staged;
+        if self.primary.borrow().is_exhausted(id, epoch) {
+            self.renew_epoch(id, epoch).await;
+            return Err(Refusal::StaleEpoch);
+        }
         let order = self
             .primary
             .borrow_mut()

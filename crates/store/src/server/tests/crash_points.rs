@@ -267,7 +267,7 @@ impl Session {
             decided: Vec::new(),
         };
         match self.server.read_base(self.epoch, read).await {
-            Ok(_) | Err(Refusal::Pending) => {}
+            Ok(_) | Err(Refusal::Pending | Refusal::ObjectRemoved) => {}
             Err(refusal) => panic!("a read is refused: {refusal}"),
         }
     }

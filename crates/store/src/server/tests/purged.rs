@@ -54,6 +54,29 @@ fn a_purge_takes_what_nobody_knows_of() {
     });
 }
 
+/// A client that does not know that the file is gone finds all of it or nothing, never bytes beside zeros.
+#[test]
+fn what_is_being_purged_is_not_read() {
+    let bench = bench();
+    let mut client = bench.client();
+    bench.sim.block_on("client", async {
+        let keys = [2, 3].map(|stripe| StripeKey { object: OBJECT, stripe });
+        for key in keys {
+            let patch = client.patch(0, BLOCK, Some(3));
+            client.write(key, &patch).await.expect("room");
+        }
+        client.sync().await;
+        assert_eq!(client.read(keys[0]).await.expect("there")[..BLOCK], [3; BLOCK]);
+        client.purge(OBJECT).await;
+        for key in keys {
+            assert_eq!(client.read(key).await, Err(Refusal::ObjectRemoved));
+            assert_eq!(client.read_stripe(key).await.err(), Some(Refusal::ObjectRemoved));
+        }
+        let other = StripeKey { object: ObjectId(OBJECT.0 + 1), stripe: 0 };
+        assert!(client.read(other).await.expect("never written").iter().all(|byte| *byte == 0));
+    });
+}
+
 /// More stripes than there may be units in RAM, and more than are erased at once.
 const LONG: u64 = 6000;
 
