@@ -11,6 +11,8 @@ mod disk_cache;
 mod fakes;
 #[path = "behaviour/holes.rs"]
 mod holes;
+#[path = "behaviour/losses.rs"]
+mod losses;
 #[path = "behaviour/properties.rs"]
 mod properties;
 #[path = "behaviour/sizes.rs"]

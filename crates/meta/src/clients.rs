@@ -196,7 +196,16 @@ impl State {
         }
         let written = some_of(&mut teardown.written);
         if !written.is_empty() {
-            self.run_for_teardown(move |txn| ops::count_changes(txn, &written));
+            // Whoever shares a file tells the end of each write before it is answered.
+            let is_alone = |place: &VolumeInode| {
+                let VolatileState { opens, noting, .. } = &self.volatile;
+                opens.is_still_alone(*place, client) && noting.of(*place) != Some(client)
+            };
+            let alone: Vec<VolumeInode> = written.iter().copied().filter(is_alone).collect();
+            self.run_for_teardown(move |txn| {
+                ops::count_changes(txn, &written)?;
+                ops::leave_unreported(txn, &alone)
+            });
             return true;
         }
         let growth = some_of(&mut teardown.growth);
@@ -313,6 +322,7 @@ impl State {
                 }
             }
             ops::settle_growth(txn, client, &noted)?;
+            ops::leave_unreported(txn, &noted)?;
             ops::end_noting(txn, client, &noted);
             Ok(())
         });

@@ -157,6 +157,12 @@ impl OpenTable {
         holder.is_some_and(|holder| holder.mode == Mode::Alone && holder.recall.is_none())
     }
 
+    /// Whether a client has an inode open alone. It may be asked to let others in, and has not done so yet.
+    pub(crate) fn is_still_alone(&self, place: VolumeInode, client: ClientId) -> bool {
+        let holder = self.inodes.get(&place).and_then(|holders| holders.by_client.get(&client));
+        holder.is_some_and(|holder| holder.mode == Mode::Alone)
+    }
+
     /// Whether another client has an inode open for writing.
     pub(crate) fn is_written_by_others(&self, place: VolumeInode, client: ClientId) -> bool {
         let holders = self.inodes.get(&place).map(|holders| &holders.by_client);

@@ -25,6 +25,7 @@
 //! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
 //! | `full.rs` | bricks that fill up under writers; a full disk under the metadata service |
 //! | `strangers.rs` | gates, and those who should not have what they ask for |
+//! | `failed_writes.rs` | what a write that found no room leaves in its file, through each gate |
 //! | `sizes.rs` | lengths that are only claimed, and files of many stripes |
 //! | `verify.rs` | units that are compared |
 //! | `volume_types.rs` | volumes by the names of types, and where their files are |
@@ -52,6 +53,7 @@ mod direct;
 mod disk_cache;
 mod exclusive;
 mod exerciser;
+mod failed_writes;
 mod files;
 mod fio;
 mod fixture;

@@ -14,7 +14,7 @@ use crate::cuts::Cuts;
 use crate::error::ClientError;
 use crate::paths::attrs::SetAttrs;
 use crate::routes::retry::{RETRY_BUDGET_US, RetryBudget};
-use crate::state::open_file::{FileState, OpenFile};
+use crate::state::open_file::OpenFile;
 
 impl Cuts {
     /// Sets the size of a file that is open for writing, and other attributes.
@@ -26,6 +26,7 @@ impl Cuts {
     ) -> Result<Attr, ClientError> {
         let mut budget = RetryBudget::new(&self.link.world);
         loop {
+            self.io.until_end_is_known(file).await?;
             self.modes.revalidate_if_shared(file).await?;
             if size > file.lock().size {
                 self.zero_stale(file).await?;
@@ -46,31 +47,18 @@ impl Cuts {
         let _quiesced = if alone { None } else { Some(self.modes.quiesce(file).await?) };
         let _paused = self.io.pause_writeback(file).await;
         // The service may have lost earlier reports of sent bytes in a restart.
-        let sent_end = file.lock().sent_end;
+        let sent_end = {
+            let state = file.lock();
+            // The end was lost since. Taking it back must not come after this truncation.
+            if state.loss.is_some() {
+                return Err(ClientError::Refused(Refusal::Busy));
+            }
+            state.sent_end
+        };
         let attr = self.io.change_attr(file.inode, changes, sent_end).await?;
         tracing::debug!(inode = %file.inode, size = attr.size, sent_end, stale_end = attr.stale_end, "truncated");
         let mut state = file.lock();
-        self.apply_truncation(&mut state, &attr);
+        self.unstable.apply_truncation(&mut state, &attr);
         Ok(state.view(attr))
-    }
-}
-
-impl Cuts {
-    /// Applies a truncation: drops bytes beyond the new end, and adopts the new attributes.
-    fn apply_truncation(&self, state: &mut FileState, attr: &Attr) {
-        if attr.object != state.object {
-            self.unstable.drop_unstable(state);
-            state.object = attr.object;
-        } else {
-            self.unstable.drop_beyond(state, attr.size);
-        }
-        // From now on the service's `stale_end` covers bytes sent beyond the end.
-        state.sent_end = state.sent_end.min(attr.size);
-        state.set_truncate_seq(attr.truncate_seq);
-        state.size = attr.size;
-        state.reported_size = attr.size;
-        state.durable_size = attr.size;
-        state.stale_end = attr.stale_end;
-        state.set_durable_mtime(attr.mtime);
     }
 }

@@ -85,13 +85,19 @@ impl Session {
     ) -> Result<ReportOutcome, ClientError> {
         let file = &handle.file;
         let end = offset + bytes.len() as u64;
+        self.io.until_end_is_known(file).await?;
         let io = loop {
             match self.modes.begin_write(file, end).await? {
                 Some(io) => break io,
                 None => self.cuts.zero_stale(file).await?,
             }
         };
-        self.stack.write(Write { file, offset, bytes, settings: Settings::UNSETTLED }).await?;
+        let written = self.stack.write(Write { file, offset, bytes, settings: Settings::UNSETTLED }).await;
+        if written.is_err() {
+            // The next write need not report a loss that this one reports.
+            handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;
+        }
+        written?;
         tracing::debug!(stage = %WriteStage::Gathered, inode = %file.inode, offset, len = bytes.len(), "written");
         if file.lock().may_buffer() {
             Ok(ReportOutcome::Accepted)

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use types::Refusal;
 use types::messages::cluster::OpenInode;
+use types::{InodeId, Refusal};
 
 use crate::error::ClientError;
 use crate::modes::{ModeState, Recalled};
@@ -39,11 +39,15 @@ impl Above for Holdings {
         self.files.files().iter().map(opened).filter(|o| o.readers + o.writers > 0).collect()
     }
 
+    fn end_was_lost(&self, inode: InodeId) {
+        self.modes.call_hook(inode, Recalled::EndLost);
+    }
+
     fn lose_everything(&self) {
         for file in self.files.forget_files() {
             let mut state = file.lock();
             tracing::debug!(inode = %file.inode, stable = state.is_stable(), "fenced");
-            state.fenced = true;
+            (state.fenced, state.loss) = (true, None);
             state.wb_errors.add(ClientError::Refused(Refusal::Fenced));
             state.releases.clear();
             self.unstable.drop_unstable(&mut state);

@@ -22,6 +22,8 @@ pub enum Recalled {
     To(Mode),
     /// The lease has run out and other clients were let in: open handles fail from now on.
     Lost,
+    /// Bytes at the end of the file were lost before any brick had them: the file is shorter. The mode is what it was.
+    EndLost,
 }
 
 /// Called when nothing cached of a file is valid any more: before another client may change the file, or before this

@@ -8,6 +8,7 @@ pub(crate) mod pause;
 pub(crate) mod read;
 mod read_degraded;
 mod read_unit;
+mod retract;
 pub(crate) mod size_reports;
 pub(crate) mod stable;
 mod stage;

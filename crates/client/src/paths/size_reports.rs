@@ -3,6 +3,7 @@
 //! A durable size never exceeds the first byte that is not stable, so after a crash no size covers missing bytes. A
 //! file opened for writing counts as open, and keeps its mode, until all its reports are done.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -74,6 +75,7 @@ impl Io {
     ) -> Result<(), ClientError> {
         // After a truncation there may be less to report, or nothing.
         loop {
+            self.until_end_is_known(file).await?;
             self.until_writeback_resumes(file).await;
             let Some((_growing, update)) = self.begin_growth(file, stable) else { return Ok(()) };
             if self.grow(&[(file.clone(), update)], kind).await? == ReportOutcome::Accepted {
@@ -199,7 +201,7 @@ impl Io {
     }
 
     /// Sends reports as they become due, until the mount ends.
-    pub(crate) async fn run_reports(&self) {
+    pub(crate) async fn run_reports(self: &Rc<Self>) {
         while !self.link.routes.lease.has_left() {
             let woken = self.unstable.flow.report_wanted.wait();
             let files = self.unstable.flow.take_to_report(BATCH_MAX);
@@ -212,10 +214,11 @@ impl Io {
     }
 
     /// Sends all reports that may be sent now for these files.
-    pub(crate) async fn report_batch(&self, files: &[Arc<OpenFile>]) {
+    pub(crate) async fn report_batch(self: &Rc<Self>, files: &[Arc<OpenFile>]) {
         let mut updates = Vec::new();
         let mut growing = Vec::new();
         for file in files {
+            self.begin_retract(file);
             // A call of `fsync` is about to report this file, and queues it again at its end.
             let is_told_elsewhere = {
                 let state = file.lock();

@@ -31,7 +31,7 @@ pub(crate) struct Link {
     /// Say which requests of programs are traced, and which of the background.
     pub(super) sampler: Sampler,
     pub(super) background_sampler: Sampler,
-    above: Arc<dyn Above>,
+    pub(crate) above: Arc<dyn Above>,
 }
 
 /// The number of a change. Finished when dropped, also if the caller is cancelled.

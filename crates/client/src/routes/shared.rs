@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use pace::{Latencies, Reach};
 use types::limits::REPORTED_MAX;
 use types::messages::cluster::{MapFetch, OpenInode};
-use types::{BrickId, Geometry, ObjectId, StripeKey, VolumeId};
+use types::{BrickId, Geometry, InodeId, ObjectId, StripeKey, VolumeId};
 use world::Notify;
 
 use crate::routes::lease_state::LeaseState;
@@ -32,6 +32,8 @@ pub(crate) trait Above: Send + Sync {
     fn open_inodes(&self) -> Vec<OpenInode>;
     /// The service has fenced this client: unstable bytes are lost, and every handle fails from now on.
     fn lose_everything(&self);
+    /// The end of a file was lost, so the file is shorter than it was.
+    fn end_was_lost(&self, inode: InodeId);
 }
 
 /// Least time between two questions where the metadata servers of the volume's shard are, in microseconds.

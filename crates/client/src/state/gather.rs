@@ -234,6 +234,12 @@ impl StripeWrites {
     }
 
     /// The piece with this number, if it is still here.
+    pub(crate) fn piece_at(&self, order: u64) -> Option<&Piece> {
+        let at = self.pieces.binary_search_by_key(&order, |p| p.order).ok()?;
+        self.pieces.get(at)
+    }
+
+    /// The piece with this number, to be changed, if it is still here.
     pub(crate) fn piece(&mut self, order: u64) -> Option<&mut Piece> {
         let at = self.pieces.binary_search_by_key(&order, |p| p.order).ok()?;
         self.pieces.get_mut(at)
@@ -267,6 +273,14 @@ impl StripeWrites {
     pub(crate) fn first_byte(&self) -> Option<usize> {
         let pieces = self.pieces.iter().map(Piece::start);
         pieces.chain(self.segments.first().map(|s| s.start)).min()
+    }
+
+    /// The end of the last unstable byte before `at`.
+    pub(crate) fn end_before(&self, at: usize) -> Option<usize> {
+        let pieces = self.pieces.iter().flat_map(|piece| piece.parts.iter());
+        let pieces = pieces.map(|part| (part.dirty.offset, part.dirty.end()));
+        let segments = self.segments.iter().map(|s| (s.start, s.end()));
+        pieces.chain(segments).filter(|(start, _)| *start < at).map(|(_, end)| end.min(at)).max()
     }
 
     /// Drops unsent bytes from `at` on. Returns the dropped pieces, and the change without them.

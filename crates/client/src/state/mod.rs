@@ -10,6 +10,7 @@ pub(crate) mod counters;
 pub(crate) mod gather;
 pub(crate) mod layer_counts;
 mod lock;
+pub(crate) mod loss;
 pub(crate) mod noted;
 pub(crate) mod open_file;
 pub(crate) mod open_files;

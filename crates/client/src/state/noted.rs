@@ -64,6 +64,7 @@ impl FileState {
             && !self.writeback_paused
             && !self.mtime_set
             && !self.zeroing.runs
+            && self.loss.is_none()
             && self.quiesced == 0
             && self.unstable.len() == 1
             && self.unstable.contains(&order)

@@ -18,6 +18,7 @@ use crate::state::content_version::ContentVersion;
 use crate::state::gather::{Change, StripeWrites};
 use crate::state::layer_counts::FileCounts;
 use crate::state::lock;
+use crate::state::loss::Loss;
 use crate::state::noted::Noting;
 use crate::state::pattern::Pattern;
 use crate::state::wb_errors::WritebackErrors;
@@ -69,6 +70,10 @@ pub(crate) struct FileState {
     pub(crate) stale_end: u64,
     /// End of all bytes that were ever sent.
     pub(crate) sent_end: u64,
+    /// End of all bytes of this mount that are stable.
+    pub(crate) stable_end: u64,
+    /// The end of the file was lost, and the service does not know it yet: see `loss.rs`.
+    pub(crate) loss: Option<Loss>,
     /// How often the service has truncated it. A size from before the last truncation is not valid.
     pub(crate) truncate_seq: u64,
     /// Number of changes of the contents that are not writes of this mount: truncations, zeros, lost writes, and
@@ -159,6 +164,8 @@ impl OpenFile {
             owed_end: 0,
             stale_end: 0,
             sent_end: 0,
+            stable_end: 0,
+            loss: None,
             truncate_seq: 0,
             generation: 0,
             cache_id,

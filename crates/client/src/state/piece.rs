@@ -111,6 +111,12 @@ impl Piece {
         self.parts.last().map_or(0, |part| part.dirty.end())
     }
 
+    /// The ranges of its stripe that it writes, without zeros: those are written over bytes that the file has.
+    pub(super) fn written(&self) -> impl Iterator<Item = std::ops::Range<usize>> + '_ {
+        let parts = self.parts.iter().map(|part| &part.dirty);
+        parts.filter(|dirty| matches!(dirty.body, Body::Bytes(_))).map(|dirty| dirty.offset..dirty.end())
+    }
+
     pub(super) fn start(&self) -> usize {
         self.parts.first().map_or(0, |part| part.dirty.offset)
     }

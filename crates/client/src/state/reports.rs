@@ -29,7 +29,7 @@ impl FileState {
     pub(crate) fn has_unreported(&self) -> bool {
         let told_elsewhere = self.fsyncs > 0 && !self.is_note_due();
         let is_told = told_elsewhere || self.is_reported() || self.rests_on_note();
-        self.users == 0 || !self.releases.is_empty() || !is_told
+        self.users == 0 || !self.releases.is_empty() || !is_told || self.loss.is_some()
     }
 
     /// Adopts attributes that the service has sent.
@@ -46,7 +46,7 @@ impl FileState {
         if attr.object != self.object {
             self.object = attr.object;
             self.invalidate();
-            self.sent_end = 0;
+            (self.sent_end, self.stable_end) = (0, 0);
         }
         self.size = attr.size;
         self.reported_size = attr.size;
@@ -62,14 +62,14 @@ impl FileState {
     pub(crate) fn has_moved(&mut self, attr: &Attr) {
         self.object = attr.object;
         self.invalidate();
-        self.sent_end = 0;
+        (self.sent_end, self.stable_end) = (0, 0);
         self.stale_end = attr.stale_end;
         self.set_truncate_seq(attr.truncate_seq);
     }
 
     /// Whether the close of a writer may be reported.
     pub(crate) fn may_close(&self) -> bool {
-        self.is_stable() && self.is_reported() && !self.zeroing.runs
+        self.is_stable() && self.is_reported() && !self.zeroing.runs && self.loss.is_none()
     }
 
     /// Whether the service has stored size and time durably, as far as this mount must report them.
@@ -112,7 +112,7 @@ impl FileState {
         stable: Option<Mark>,
         inode: InodeId,
     ) -> Option<SizeReport> {
-        if self.writeback_paused || self.fenced {
+        if self.writeback_paused || self.fenced || self.loss.is_some() {
             return None;
         }
         let (truncate_seq, mtime, set_time) = (self.truncate_seq, self.mtime, self.mtime_set);

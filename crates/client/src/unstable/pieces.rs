@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use types::Epoch;
+use types::messages::names::Attr;
 
 use crate::error::ClientError;
 use crate::routes::Routes;
@@ -121,7 +122,14 @@ impl Unstable {
         }
         state.wb_errors.add(error);
         state.invalidate();
+        let length = self.routes.geometry_of(state.object).stripe() as u64;
+        let lost = state.stripes.get(&stripe).and_then(|writes| writes.piece_at(order));
+        let lost = lost.and_then(|piece| state.first_lost(piece, stripe * length));
         self.drop_piece(state, stripe, order);
+        if let Some(end) = lost.and_then(|at| state.ends_before(at, length, error)) {
+            tracing::debug!(key = %state.key(stripe), end, "the file ends before what is lost");
+            self.drop_beyond(state, end);
+        }
     }
 
     /// Removes a piece that is stable or lost.
@@ -139,6 +147,9 @@ impl Unstable {
     pub(crate) fn drop_stable(&self, state: &mut FileState, stripe: u64, order: u64) {
         let older = |writes: &StripeWrites| writes.first_order().filter(|first| *first <= order);
         while let Some(first) = state.stripes.get(&stripe).and_then(older) {
+            let length = self.routes.geometry_of(state.object).stripe() as u64;
+            let end = state.stripes.get(&stripe).and_then(|s| s.piece_at(first)).map_or(0, Piece::end);
+            state.stable_end = state.stable_end.max(state.size.min(stripe * length + end as u64));
             let piece = state.stripes.get_mut(&stripe).and_then(|s| s.piece(first));
             if let Some(noted) = piece.and_then(|piece| piece.noted.take()) {
                 self.flow.lock().notes.is_stable(noted.note.inode, noted.seq);
@@ -146,6 +157,27 @@ impl Unstable {
             }
             self.drop_piece(state, stripe, first);
         }
+    }
+
+    /// Adopts a new end of the file, or a new object: drops bytes beyond the end.
+    pub(crate) fn apply_truncation(&self, state: &mut FileState, attr: &Attr) {
+        if attr.object != state.object {
+            self.drop_unstable(state);
+            state.object = attr.object;
+            state.stable_end = 0;
+        } else {
+            self.drop_beyond(state, attr.size);
+        }
+        // From now on the service's `stale_end` covers bytes sent beyond the end.
+        state.sent_end = state.sent_end.min(attr.size);
+        state.stable_end = state.stable_end.min(attr.size);
+        state.loss = None;
+        state.set_truncate_seq(attr.truncate_seq);
+        state.size = attr.size;
+        state.reported_size = attr.size;
+        state.durable_size = attr.size;
+        state.stale_end = attr.stale_end;
+        state.set_durable_mtime(attr.mtime);
     }
 
     /// Updates the accounts for a removed piece.

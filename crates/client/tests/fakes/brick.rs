@@ -139,7 +139,7 @@ impl Known {
         if !self.clients.contains(&write.client) {
             return Err(Refusal::Fenced);
         }
-        if self.full {
+        if self.full || self.full_stripes.contains(&write.key.stripe) {
             return Err(Refusal::NoSpace);
         }
         if self.seen.insert((write.client, write.seq)) {

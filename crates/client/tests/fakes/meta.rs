@@ -90,7 +90,8 @@ async fn answer(known: Shared, world: World, call: Call) -> Result<Answer, Refus
         };
     }
     now!(MapGet => map_get, ClientJoin => join, RecallAck => recall_ack, ClientLeave => leave, Lookup => lookup,
-         GetAttr => getattr, StatFs => statfs, UpdateSizes => grow, Zeroed => zeroed, Accessed => accessed, ShardFind => find);
+         GetAttr => getattr, StatFs => statfs, UpdateSizes => grow, Retract => retract, Zeroed => zeroed,
+         Accessed => accessed, ShardFind => find);
     if call.kind == SetAttr::KIND {
         let delay = known.borrow().setattr_us;
         world.sleep(delay).await;
@@ -395,6 +396,25 @@ impl Known {
     fn statfs(&mut self, _: &StatFs) -> Result<Space, Refusal> {
         let free = if self.full { 0 } else { 1 << 40 };
         Ok(Space { total: 1 << 40, free, inodes: 1 })
+    }
+
+    fn retract(&mut self, request: &Retract) -> Result<AttrReply, Refusal> {
+        self.check(request.client)?;
+        let file = self.files.get_mut(&request.inode).ok_or(Refusal::Stale)?;
+        if file.truncate_seq == request.truncate_seq {
+            assert_eq!(
+                self.modes.get(&(request.inode, request.client)),
+                Some(&Mode::Alone),
+                "others may have it open"
+            );
+            let shown = file.size.max(file.volatile);
+            file.stale_end = file.stale_end.max(shown).max(request.sent_end);
+            (file.size, file.volatile) = (file.size.max(request.size), 0);
+            file.truncate_seq += 1;
+            file.changes += 1;
+            file.mtime = request.now;
+        }
+        self.attr(request.inode).map(|attr| AttrReply { attr })
     }
 
     /// No test has two clients that zero one file.

@@ -73,6 +73,8 @@ pub struct Known {
     pub spans: usize,
     /// Faults.
     pub full: bool,
+    /// Stripes whose writes find no room.
+    pub full_stripes: BTreeSet<u64>,
     pub write_us: u64,
     pub sync_us: u64,
     /// How long a brick takes to keep a unit, and how long the answer to a stable write is on its way.
@@ -179,6 +181,7 @@ impl Cluster {
             stable_writes: 0,
             spans: 0,
             full: false,
+            full_stripes: BTreeSet::new(),
             unwilling: BTreeSet::new(),
             forgetful: false,
             staged: BTreeMap::new(),

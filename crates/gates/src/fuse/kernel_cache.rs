@@ -297,7 +297,9 @@ impl KernelCache {
     pub(super) fn recall(&self, inode: InodeId, recalled: Recalled) {
         let mut files = self.lock();
         if let Some(memory) = files.get_mut(inode) {
-            memory.shared = matches!(recalled, Recalled::To(Mode::Shared) | Recalled::Lost);
+            if recalled != Recalled::EndLost {
+                memory.shared = matches!(recalled, Recalled::To(Mode::Shared) | Recalled::Lost);
+            }
             memory.size = memory.told.map(|told| told.size).or(memory.size);
             memory.pages = None;
             memory.told = None;

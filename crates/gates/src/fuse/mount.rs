@@ -133,7 +133,7 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
         kernel_cache.recall(inode, recalled);
         names_ahead.file_told(inode);
         match recalled {
-            Recalled::To(_) => kernel.everything(inode),
+            Recalled::To(_) | Recalled::EndLost => kernel.everything(inode),
             // This is called for every open file at once, so do not wait for each.
             Recalled::Lost => drop(kernel.soon(inode)),
         }

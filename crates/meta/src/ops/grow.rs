@@ -145,6 +145,19 @@ pub(crate) fn count_changes(txn: &mut Txn<'_>, files: &[VolumeInode]) -> Result<
     Ok(())
 }
 
+/// A lost client had these files open for writing, and nobody else: bricks may hold bytes beyond the size of which nobody was
+/// told. They count as stale, wherever they end.
+pub(crate) fn leave_unreported(txn: &mut Txn<'_>, files: &[VolumeInode]) -> Result<(), Refusal> {
+    for &place in files {
+        let Some(mut inode) = file(txn, place)? else { continue };
+        if !txn.volatile().disks.contains(&place.0) {
+            inode.leave_stale(FILE_SIZE_MAX);
+            txn.put_inode(place, &inode);
+        }
+    }
+    Ok(())
+}
+
 /// Counts a change of all files of a volume, in one step: a client is lost, and the service has restarted and does not
 /// know which of them the client had open for writing.
 pub(crate) fn count_change_of_all(txn: &mut Txn<'_>, volume: VolumeId) -> Result<(), Refusal> {

@@ -16,6 +16,7 @@ mod readlink;
 mod release;
 mod rename;
 mod repair;
+mod retract;
 mod rmdir;
 mod setattr;
 mod statfs;
@@ -30,7 +31,9 @@ mod zeroed;
 pub(crate) use accessed::accessed;
 pub(crate) use create::create;
 pub(crate) use getattr::getattr;
-pub(crate) use grow::{count_change_of_all, count_changes, end_noting, grow, keep_note, settle_growth};
+pub(crate) use grow::{
+    count_change_of_all, count_changes, end_noting, grow, keep_note, leave_unreported, settle_growth,
+};
 pub(crate) use link::link;
 pub(crate) use lookup::lookup;
 pub(crate) use mkdir::mkdir;
@@ -40,6 +43,7 @@ pub(crate) use readlink::readlink;
 pub(crate) use release::drop_orphans;
 pub(crate) use rename::rename;
 pub(crate) use repair::repair;
+pub(crate) use retract::retract;
 pub(crate) use rmdir::rmdir;
 pub(crate) use setattr::setattr;
 pub(crate) use statfs::statfs;
@@ -54,6 +58,8 @@ pub(crate) use zeroed::zeroed;
 mod model;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_losses;
 #[cfg(test)]
 mod tests_of_moves;
 #[cfg(test)]

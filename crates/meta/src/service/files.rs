@@ -6,8 +6,8 @@ use types::limits::{LEASE_US, NEAR_GROUPS_MAX, OPEN_NAMES_MAX};
 use types::messages::Done;
 use types::messages::cluster::Mode;
 use types::messages::names::{
-    Accessed, Attr, AttrReply, Caller, Create, CreateTemporary, Created, Open, Opened, Release, SetAttr,
-    SwapObjects, UpdateSizes, UpdateSizesReply, ZeroBegin, ZeroBeginReply, Zeroed,
+    Accessed, Attr, AttrReply, Caller, Create, CreateTemporary, Created, Open, Opened, Release, Retract,
+    SetAttr, SwapObjects, UpdateSizes, UpdateSizesReply, ZeroBegin, ZeroBeginReply, Zeroed,
 };
 use types::wire::{Record, from_bytes, to_bytes};
 use types::{ClientId, Refusal, VolumeId};
@@ -385,6 +385,13 @@ impl Shared {
         }
         let seen = self.state.borrow_mut().effect_only(|txn| ops::grow(txn, &request));
         self.when_durable(seen).await
+    }
+
+    /// Takes the end of a file back whose last bytes its client has lost.
+    pub(super) async fn retract(&self, request: Retract) -> Result<AttrReply, Refusal> {
+        self.wait_for_grace().await;
+        self.state.borrow_mut().sessions.known(request.client, request.volume)?;
+        self.submit(Change::idempotent(move |txn| ops::retract(txn, &request))).await
     }
 
     /// Decides whether a client may zero the stale bytes of a truncation.

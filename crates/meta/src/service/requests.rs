@@ -128,6 +128,7 @@ async fn answer_name_space(shared: Rc<Shared>, call: Call) -> Result<Answer, Ref
         Release::KIND => reply(shared.release(call.parse()?).await),
         UpdateSizes::KIND => reply(shared.grow(call.parse()?).await),
         ZeroBegin::KIND => reply(shared.zero(call.parse()?).await),
+        Retract::KIND => reply(shared.retract(call.parse()?).await),
         Zeroed::KIND => reply(shared.zeroed(call.parse()?).await),
         Accessed::KIND => reply(shared.accessed(call.parse()?).await),
         _ => answer_arbiter(shared, call).await,

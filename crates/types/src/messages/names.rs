@@ -479,6 +479,25 @@ records! {
         /// End of the zeroed bytes; 0 if the client gave up.
         stale_end: u64,
     } => Done;
+    /// Bytes at the end of a file were lost: no brick will take them. The file ends at `size`, up to which everything is stable.
+    /// Bricks may hold bytes beyond it. A request with an old `truncate_seq` changes nothing. Only from a client that has the file
+    /// Alone.
+    336 Retract {
+        /// The writer.
+        client: ClientId,
+        /// The volume.
+        volume: VolumeId,
+        /// The file.
+        inode: InodeId,
+        /// The file's `truncate_seq` when the bytes were written.
+        truncate_seq: u64,
+        /// Where the file ends, in bytes. A size that the service has stored stays if it is larger.
+        size: u64,
+        /// End of all bytes that were sent to bricks.
+        sent_end: u64,
+        /// When it happens, in nanoseconds since 1970.
+        now: i64,
+    } => AttrReply;
     /// An inode was read.
     part AccessTime {
         /// The inode.

@@ -130,6 +130,7 @@ macro_rules! for_each_record {
             ZeroBegin,
             ZeroBeginReply,
             Zeroed,
+            Retract,
             Accessed,
             CreateTemporary,
             SwapObjects,
