@@ -172,6 +172,23 @@ impl Engine {
         }
     }
 
+    /// Adds pairs that are a part of the other store, up to the key `upto` (to the end, if there is none), and what was written
+    /// there since. What was written to keys of later parts is kept until these are there.
+    pub(crate) fn stage_part(
+        &self,
+        pairs: &Writes,
+        upto: Option<&[u8]>,
+        since: &Writes,
+    ) -> Result<(), EngineError> {
+        match self {
+            Engine::Redb(engine) => engine.stage_part(pairs, upto, since),
+            Engine::Memory(engine) => {
+                engine.stage_part(pairs, upto, since);
+                Ok(())
+            }
+        }
+    }
+
     /// Puts the other store, with these pairs, in the place of this one, at once.
     pub(crate) fn replace_by_staged(&self, pairs: &Writes) -> Result<(), EngineError> {
         match self {

@@ -16,6 +16,8 @@ type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct MemoryEngine {
     pairs: Arc<Mutex<Pairs>>,
     staged: Arc<Mutex<Pairs>>,
+    /// Written to the other store since, to keys that it does not have here yet.
+    kept: Arc<Mutex<Writes>>,
     failing: Arc<AtomicBool>,
     full: Arc<AtomicBool>,
     journal: Option<Arc<str>>,
@@ -82,6 +84,18 @@ impl MemoryEngine {
 
     pub(super) fn begin_staging(&self) {
         lock(&self.staged).clear();
+        lock(&self.kept).clear();
+    }
+
+    pub(super) fn stage_part(&self, pairs: &Writes, upto: Option<&[u8]>, since: &Writes) {
+        self.stage(pairs);
+        let mut kept = lock(&self.kept);
+        kept.extend(since.clone());
+        let later = match upto {
+            Some(upto) => kept.split_off([upto, &[0]].concat().as_slice()),
+            None => Writes::new(),
+        };
+        self.stage(&std::mem::replace(&mut *kept, later));
     }
 
     pub(super) fn stage(&self, pairs: &Writes) {
@@ -124,6 +138,6 @@ fn put<'a>(pairs: &mut Pairs, writes: impl Iterator<Item = (&'a [u8], Option<&'a
     }
 }
 
-fn lock(pairs: &Mutex<Pairs>) -> MutexGuard<'_, Pairs> {
+fn lock<T>(pairs: &Mutex<T>) -> MutexGuard<'_, T> {
     pairs.lock().unwrap_or_else(PoisonError::into_inner)
 }

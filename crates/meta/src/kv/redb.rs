@@ -5,6 +5,7 @@
 //! stores the list of free pages, so opening after a crash does not have to read the whole file.
 
 use std::fs::{File, OpenOptions};
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +24,9 @@ const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefin
 
 /// Another server's store, while it comes.
 const STAGED: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("staged");
+
+/// Written to that store since, to keys that have not come yet: 1 and the value, or 0 if it was removed.
+const KEPT: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("kept");
 
 /// A redb database. Clones share it; another process cannot open it meanwhile.
 #[derive(Clone)]
@@ -125,6 +129,32 @@ impl RedbEngine {
         let txn = begin(&self.database)?;
         txn.delete_table(STAGED).map_err(failed)?;
         txn.open_table(STAGED).map_err(failed)?;
+        txn.delete_table(KEPT).map_err(failed)?;
+        txn.commit().map_err(failed)
+    }
+
+    pub(super) fn stage_part(
+        &self,
+        pairs: &Writes,
+        upto: Option<&[u8]>,
+        since: &Writes,
+    ) -> Result<(), EngineError> {
+        let txn = begin(&self.database)?;
+        let mut staged = txn.open_table(STAGED).map_err(failed)?;
+        put(&mut staged, pairs.iter().map(|(key, value)| (key.as_slice(), value.as_deref())))?;
+        let mut kept = txn.open_table(KEPT).map_err(failed)?;
+        for (key, value) in since {
+            let value = value.as_ref().map_or(vec![0], |value| [&[1], value.as_slice()].concat());
+            kept.insert(key.as_slice(), value.as_slice()).map_err(failed)?;
+        }
+        let end = upto.map_or(Bound::Unbounded, Bound::Included);
+        let range = (Bound::<&[u8]>::Unbounded, end);
+        for pair in kept.extract_from_if::<&[u8], _>(range, |_, _| true).map_err(failed)? {
+            let (key, value) = pair.map_err(failed)?;
+            let value = value.value().split_first().and_then(|(kind, value)| (*kind == 1).then_some(value));
+            put(&mut staged, [(key.value(), value)].into_iter())?;
+        }
+        drop((staged, kept));
         txn.commit().map_err(failed)
     }
 
@@ -141,6 +171,7 @@ impl RedbEngine {
         let mut table = txn.open_table(STAGED).map_err(failed)?;
         put(&mut table, pairs.iter().map(|(key, value)| (key.as_slice(), value.as_deref())))?;
         drop(table);
+        txn.delete_table(KEPT).map_err(failed)?;
         txn.delete_table(TABLE).map_err(failed)?;
         txn.rename_table(STAGED, TABLE).map_err(failed)?;
         txn.commit().map_err(failed)
@@ -250,6 +281,27 @@ mod tests {
         engine.begin_staging().expect("it works");
         engine.replace_by_staged(&pairs(&["f"])).expect("it works");
         assert_eq!(names(&engine), "f");
+    }
+
+    /// What is written while a store comes is there in the end, whichever part comes after it.
+    #[test]
+    fn writes_that_come_between_parts_are_kept() {
+        let pair = |key: &str, value: Option<&[u8]>| (key.as_bytes().to_vec(), value.map(<[u8]>::to_vec));
+        for engine in crate::fixture::engines() {
+            engine.begin_staging().expect("it works");
+            let old = Some(&[1][..]);
+            let since = [pair("a", None), pair("b", Some(&[2])), pair("x", Some(&[2])), pair("y", None)];
+            let first = Writes::from([pair("a", old), pair("b", old), pair("c", old)]);
+            engine.stage_part(&first, Some(b"c"), &Writes::from(since)).expect("it works");
+            let more = Writes::from([pair("c", Some(&[3])), pair("z", Some(&[3]))]);
+            engine.stage_part(&Writes::new(), Some(b"c"), &more).expect("it works");
+            let last = Writes::from([pair("x", old), pair("y", old)]);
+            engine.stage_part(&last, None, &Writes::new()).expect("it works");
+            engine.replace_by_staged(&Writes::new()).expect("it works");
+            let pairs = engine.pairs().expect("readable");
+            let expected = [("b", 2), ("c", 3), ("x", 2), ("z", 3)];
+            assert_eq!(pairs, expected.map(|(key, value)| (key.as_bytes().to_vec(), vec![value])));
+        }
     }
 
     fn key(round: u32, number: u32) -> Vec<u8> {

@@ -20,6 +20,9 @@ const PART: usize = 512 << 10;
 /// Most bytes of several records that are sent at a time: they fit into a half of the shortest journal.
 const BATCH: usize = 128 << 10;
 
+/// Most batches of records between two parts, unless the history is about to forget them.
+const BATCHES: usize = 16;
+
 /// Why a store could not be sent.
 #[derive(Debug, thiserror::Error)]
 enum FeedError {
@@ -107,12 +110,30 @@ impl Leading {
         Ok(answer)
     }
 
-    /// Sends the whole store as the engine has it. Returns the record with which it ends.
+    /// Sends chosen records that follow `last`, while a server gets the whole store: it keeps them. So the history needs to reach back
+    /// no further, however long the store takes.
+    async fn send_meanwhile(&self, to: &MetaMember, last: &mut u64) -> Result<(), FeedError> {
+        for batches in 0.. {
+            let next = *last + 1;
+            let is_urgent = self.history.borrow().is_old(next);
+            if next > self.chosen_up_to() || (batches >= BATCHES && !is_urgent) {
+                break;
+            }
+            let (records, writes) = self.batch(next).ok_or(FeedError::Unwanted)?;
+            let previous = RecordPosition { number: *last, term: 0 };
+            *last += records.len() as u64;
+            let append = Append { previous, records, sum: crc(&writes), ..self.sign(to) };
+            self.send_append(to, APPEND_US, &append, writes).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends the whole store as the engine has it, and the records that come meanwhile. Returns the record with which it ends.
     async fn install(&self, to: &MetaMember) -> Result<u64, FeedError> {
         let reader = Arc::new(self.engine.snapshot()?);
         let number = reader.get(&keys::applied(), from_value::<u64>)?.and_then(Result::ok).unwrap_or(0);
         tracing::info!(to = to.address, record = number, "sends the whole metadata store");
-        let (mut from, mut part) = (Vec::new(), 0);
+        let (mut from, mut part, mut last_sent) = (Vec::new(), 0, number);
         loop {
             let of = Arc::clone(&reader);
             // The disk may be slow.
@@ -127,11 +148,12 @@ impl Leading {
             let (answer, _) = sent.await?;
             self.answered(to.id, begun_us, None, &answer);
             // It says only at the end whether it has taken all.
-            let is_refused = is_last && (answer.is_incomplete || answer.chosen < number);
+            let is_refused = is_last && (answer.is_incomplete || answer.chosen < last_sent);
             if !self.is_wanted(to.id) || is_refused {
                 return Err(FeedError::Unwanted);
             }
-            let (false, Some(last)) = (is_last, last_key) else { return Ok(number) };
+            let (false, Some(last)) = (is_last, last_key) else { return Ok(last_sent) };
+            self.send_meanwhile(to, &mut last_sent).await?;
             from = [last.as_slice(), &[0]].concat();
             part += 1;
         }
@@ -183,10 +205,7 @@ async fn send(leading: &Leading, to: &MetaMember) -> Result<(), FeedError> {
                 next = base.number + 1;
                 continue;
             }
-            let held = leading.history.borrow_mut().hold();
-            let installed = leading.install(to).await;
-            leading.history.borrow_mut().release(held);
-            next = installed? + 1;
+            next = leading.install(to).await? + 1;
             known.is_incomplete = false;
             continue;
         };

@@ -20,6 +20,21 @@ use crate::kv::{Engine, EngineError, Store, Writes, is_no_space, unpacked, write
 use crate::records::to_value;
 use crate::{MetaError, keys};
 
+/// Records that have come while a store comes.
+#[derive(Default)]
+struct Kept {
+    /// The last one; if there is none, that with which the store ends.
+    last: u64,
+    /// The last key of the parts so far.
+    upto: Vec<u8>,
+    /// What the engine does not have yet.
+    writes: Writes,
+    bytes: usize,
+}
+
+/// At about this many bytes the engine gets what was kept.
+const KEPT_BYTES: usize = 4 << 20;
+
 /// See the module.
 pub(super) struct Follower {
     pub(super) world: World,
@@ -57,6 +72,8 @@ pub(super) struct Follower {
     installing: Cell<Option<(u64, u64)>>,
     /// Whether a part had the members.
     has_members: Cell<bool>,
+    /// What was written to that store since.
+    kept: RefCell<Kept>,
     pub(super) work: Notify,
     flush_wanted: Notify,
     flush_done: Notify,
@@ -102,6 +119,7 @@ impl Follower {
             next_part: Cell::new(0),
             installing: Cell::default(),
             has_members: Cell::new(false),
+            kept: RefCell::default(),
             work,
             flush_wanted: Notify::new(),
             flush_done: Notify::new(),
@@ -328,7 +346,10 @@ impl Follower {
             let noted = files.ballot.set_back().await;
             return Err(self.fail(noted.err().unwrap_or(MetaError::SetBack)));
         }
-        if !self.is_incomplete.get() {
+        let is_installing = self.installing.get().is_some_and(|(term, _)| term == append.term);
+        if is_installing && append.previous.number == self.kept.borrow().last && !append.records.is_empty() {
+            self.keep(append, &payload).await.map_err(|error| self.fail(error))?;
+        } else if !self.is_incomplete.get() {
             let taken = match append.records.as_slice() {
                 [] => Ok(()),
                 [one] => self.take(files, one.position, append, payload).await,
@@ -540,26 +561,72 @@ impl Follower {
             tracing::info!(leader = install.leader.address, "gets the whole metadata store");
             self.installing.set(Some((install.term, install.number)));
             self.has_members.set(false);
+            *self.kept.borrow_mut() = Kept { last: install.number, ..Kept::default() };
             let engine = self.engine.clone();
             self.world.off_thread(move || engine.begin_staging()).await?;
         }
         self.next_part.set(install.part + 1);
         self.has_members.set(self.has_members.get() || pairs.contains_key(&keys::members()));
-        let engine = self.engine.clone();
-        self.world.off_thread(move || engine.stage(&pairs)).await?;
+        let last_key =
+            || pairs.keys().next_back().cloned().unwrap_or_else(|| self.kept.borrow().upto.clone());
+        let upto = (!install.is_last).then(last_key);
+        self.stage_part(pairs, upto).await?;
         if install.is_last {
             self.installing.set(None);
-            self.replace_store(files, install).await?;
-            tracing::info!(record = install.number, "has the whole metadata store");
+            let last = self.kept.borrow().last;
+            self.replace_store(files, install, last).await?;
+            tracing::info!(record = last, "has the whole metadata store");
         }
         Ok(())
     }
 
+    /// Keeps records that the store which comes does not have. All of them are chosen.
+    async fn keep(&self, append: &Append, payload: &Buf) -> Result<(), MetaError> {
+        let (mut from, mut last) = (0, append.previous.number);
+        for SentRecord { position, len } in &append.records {
+            let upto = from + *len as usize;
+            if upto > payload.len() || position.number != last + 1 || position.number > append.chosen {
+                return Err(MetaError::Damaged);
+            }
+            let writes = unpacked(&payload[from..upto]).ok_or(MetaError::Damaged)?;
+            let mut kept = self.kept.borrow_mut();
+            self.has_members.set(self.has_members.get() || writes.contains_key(&keys::members()));
+            kept.bytes += upto - from;
+            kept.writes.extend(writes);
+            (from, last, kept.last) = (upto, position.number, position.number);
+        }
+        if self.kept.borrow().bytes >= KEPT_BYTES {
+            let upto = self.kept.borrow().upto.clone();
+            self.stage_part(Writes::new(), Some(upto)).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings a part, up to this key, to the engine, with what was kept.
+    async fn stage_part(&self, pairs: Writes, upto: Option<Vec<u8>>) -> Result<(), MetaError> {
+        let since = {
+            let mut kept = self.kept.borrow_mut();
+            if let Some(upto) = &upto {
+                kept.upto.clone_from(upto);
+            }
+            kept.bytes = 0;
+            std::mem::take(&mut kept.writes)
+        };
+        let engine = self.engine.clone();
+        let stage = move || engine.stage_part(&pairs, upto.as_deref(), &since);
+        Ok(self.world.off_thread(stage).await?)
+    }
+
     /// Another server's store has come, and takes the place of this server's. Until then this one has what it has said it has.
-    async fn replace_store(&self, files: &mut Files, install: &Install) -> Result<(), MetaError> {
+    async fn replace_store(
+        &self,
+        files: &mut Files,
+        install: &Install,
+        number: u64,
+    ) -> Result<(), MetaError> {
         // What is on its way to the engine would come after it.
         self.flushed().await;
-        let mut more = Writes::from([(keys::applied(), Some(to_value(&install.number)))]);
+        let mut more = Writes::from([(keys::applied(), Some(to_value(&number)))]);
         // The leader was alone when it had this record. A store with members is never taken for that of a server that is alone;
         // a later record has the right ones.
         if !self.has_members.get() {
@@ -579,14 +646,14 @@ impl Follower {
         self.world.off_thread(move || engine.replace_by_staged(&more)).await?;
         if let Some(salt) = salt {
             let mut store = Store::open(self.engine.clone())?;
-            store.attach_journal(salt, files.journal.half_len(), install.number + 1, self.work.clone());
+            store.attach_journal(salt, files.journal.half_len(), number + 1, self.work.clone());
             *self.store.borrow_mut() = Some(store);
             self.is_incomplete.set(false);
         } else {
-            self.with_store(|store| store.replaced(install.number))?;
+            self.with_store(|store| store.replaced(number))?;
         }
         let mut history = self.history.borrow_mut();
-        let next = history.get(install.number + 1).filter(|(position, _)| *position == self.last());
+        let next = history.get(number + 1).filter(|(position, _)| *position == self.last());
         history.clear();
         if let Some((position, writes)) = next {
             history.push(position, writes);

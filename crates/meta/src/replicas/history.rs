@@ -5,26 +5,17 @@ use std::collections::VecDeque;
 use types::Buf;
 use types::messages::replica::RecordPosition;
 
-/// The history is held.
-#[must_use]
-pub(crate) struct Held;
-
 /// See the module. The numbers of its records have no gap.
 pub(crate) struct History {
     records: VecDeque<(RecordPosition, Buf)>,
     bytes: usize,
     most: usize,
-    /// How many servers are getting the whole store: they will need what is there now.
-    holds: usize,
 }
-
-/// While a server gets the whole store the history may be so many times as long.
-const HELD_TIMES: usize = 3;
 
 impl History {
     /// Keeps up to `most` bytes, and the last record in any case.
     pub(crate) fn new(most: usize) -> History {
-        History { records: VecDeque::new(), bytes: 0, most, holds: 0 }
+        History { records: VecDeque::new(), bytes: 0, most }
     }
 
     /// Adds a record, instead of one that has its number.
@@ -42,22 +33,16 @@ impl History {
     }
 
     fn trim(&mut self) {
-        let most = if self.holds > 0 { HELD_TIMES * self.most } else { self.most };
-        while self.bytes > most && self.records.len() > 1 {
+        while self.bytes > self.most && self.records.len() > 1 {
             let (_, writes) = self.records.pop_front().expect("there are two");
             self.bytes -= writes.len();
         }
     }
 
-    /// Keeps more, until it is released.
-    pub(crate) fn hold(&mut self) -> Held {
-        self.holds += 1;
-        Held
-    }
-
-    pub(crate) fn release(&mut self, _held: Held) {
-        self.holds -= 1;
-        self.trim();
+    /// Whether a record is among the older half: it may be forgotten soon.
+    pub(crate) fn is_old(&self, number: u64) -> bool {
+        let first = self.records.front().map_or(0, |(first, _)| first.number);
+        number < first + self.records.len() as u64 / 2
     }
 
     /// Forgets the records after this one.

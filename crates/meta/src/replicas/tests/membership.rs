@@ -183,3 +183,53 @@ fn a_directory_of_an_earlier_time_is_refused() {
     });
     servers.assert_none_has_ended();
 }
+
+/// More is written while its store comes than a leader keeps in memory.
+#[test]
+fn a_whole_store_arrives_under_load() {
+    let (servers, client) = Servers::two(12, SimOptions::default());
+    let peers = Peers::new(client.clone(), identity(Role::Client));
+    NODES[..2].iter().for_each(|node| servers.simulation.kill(node));
+    // Keys that the service has no use for: the parts of the store take long.
+    let many = |at: u32| ([&[0x20][..], &at.to_be_bytes()].concat(), Some(vec![at as u8; 64 << 10]));
+    let many: Vec<_> = (0..150).map(many).collect();
+    NODES[..2].iter().for_each(|node| servers.engines[*node].damage(&many).expect("it works"));
+    NODES[..2].iter().for_each(|node| servers.start(node));
+    let stop = Rc::new(Cell::new(false));
+    let (on, stopped) = (client.clone(), Rc::clone(&stop));
+    client.spawn("test", async move {
+        let peers = Peers::new(on.clone(), identity(Role::Client));
+        for value in 1u64.. {
+            if stopped.get() {
+                break;
+            }
+            let topology = format!("mesh\nnode {value}\n# {}\n", "x".repeat(20_000));
+            let set = TopologySet { topology, may_move: true };
+            drop(peers.call_within(3_000_000, LIST, Epoch(0), &set, Buf::empty()).await);
+            on.sleep(20_000).await;
+        }
+    });
+    servers.simulation.block_on("client", async {
+        leader(&client).await;
+        servers.start("mc");
+        NODES[..2].iter().for_each(|node| servers.simulation.slow_link(node, "mc", 30_000));
+        until_members(&client, 3).await;
+        stop.set(true);
+        NODES[..2].iter().for_each(|node| servers.simulation.slow_link(node, "mc", 0));
+        client.sleep(2_000_000).await;
+        set(&peers, 7).await.expect("somebody leads");
+        client.sleep(2_000_000).await;
+    });
+    servers.assert_none_has_ended();
+    // A start brings all but the last record to the engine.
+    for _ in 0..2 {
+        NODES.iter().for_each(|node| servers.simulation.kill(node));
+        NODES.iter().for_each(|node| servers.start(node));
+        servers.simulation.block_on("client", async { client.sleep(8_000_000).await });
+    }
+    NODES.iter().for_each(|node| servers.simulation.kill(node));
+    NODES.iter().for_each(|node| servers.start(node));
+    servers.simulation.block_on("client", async { client.sleep(1_000_000).await });
+    let contents = servers.contents();
+    assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "the copies differ");
+}
