@@ -129,7 +129,9 @@ mod tests {
     /// One probe of each peer that is due, from `now` on, all with the same outcome after `us`.
     fn probe(reach: &mut Reach<u32>, now: u64, us: u64, is_reached: bool) -> Vec<u32> {
         let begun = reach.begin_probes(now);
-        begun.iter().for_each(|peer| drop(reach.probed(*peer, now, is_reached, now + us)));
+        for peer in &begun {
+            let _ = reach.probed(*peer, now, is_reached, now + us);
+        }
         begun
     }
 

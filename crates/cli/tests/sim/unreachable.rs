@@ -27,7 +27,7 @@ pub(crate) fn run(seed: u64) {
     let cluster = Cluster::new(seed, SimOptions::default(), BRICKS, 32 << 20, 8 << 20);
     cluster.start();
     let [a, driver] = ["clienta", "driver"].map(|name| cluster.sim.node(name));
-    let (lost, how, with_clients) = (BrickId(2), seed % 3, seed % 2 == 0);
+    let (lost, how, with_clients) = (BrickId(2), seed % 3, seed.is_multiple_of(2));
     let cut = |cut| {
         let alone = brick_node(lost.0);
         let mut others: Vec<String> = (0..BRICKS).filter(|n| *n != lost.0).map(brick_node).collect();
