@@ -63,6 +63,7 @@ fn of_refusal(refusal: Refusal) -> i32 {
         | Refusal::NotUp
         | Refusal::NotLeader
         | Refusal::Unreached
+        | Refusal::OtherServer
         | Refusal::TooFewDomains
         | Refusal::MetaFailed => libc::EIO,
     }

@@ -246,7 +246,7 @@ impl Service {
         let accountable = !state.store.engine().is_memory();
         let lost = Cluster::lost_bricks(&state.store).unwrap_or_default();
         let recovery = Recovery::of(state.cluster.map(), &lost);
-        let identity = Identity { cluster, ..options.identity };
+        let identity = Identity { cluster, name: advertise.clone(), ..options.identity };
         state.volatile.opens.count_from(world.random());
         state.volatile.truncations.count_from(world.random());
         let shared = Shared {

@@ -54,6 +54,8 @@ coded_enum! {
         NotLeader = 18,
         /// The brick gets no lease for a while, because others cannot reach it.
         Unreached = 19,
+        /// The caller means another server.
+        OtherServer = 20,
         /// No such file or directory.
         NotFound = 32,
         /// The name exists already.
@@ -99,7 +101,9 @@ impl Refusal {
     /// What the caller can do.
     pub fn retry_action(self) -> RetryAction {
         match self {
-            Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::DiskFailed => RetryAction::RefreshMap,
+            Refusal::StaleEpoch | Refusal::NotPrimary | Refusal::DiskFailed | Refusal::OtherServer => {
+                RetryAction::RefreshMap
+            }
             Refusal::NotServing
             | Refusal::TooFewLive
             | Refusal::NotUp
@@ -132,6 +136,7 @@ impl std::fmt::Display for Refusal {
             Refusal::NotUp => "the brick holds no lease",
             Refusal::NotLeader => "this metadata server follows another one",
             Refusal::Unreached => "others cannot reach the brick",
+            Refusal::OtherServer => "the address leads to another server than the one that was meant",
             Refusal::NotFound => "no such file or directory",
             Refusal::Exists => "exists already",
             Refusal::NotDirectory => "not a directory",

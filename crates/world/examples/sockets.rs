@@ -3,7 +3,8 @@
 //!
 //! `cargo run --release -p world --example sockets [TURNS]`, or bench/spikes/brick_sockets.sh. The server is a
 //! separate process, so that the CPU time of both sides is known. The caller is always the same: one thread with a
-//! world, as in a mount. All use the same frames with the same checksums. The kinds alternate; the results are
+//! world, as in a mount. All use the same frames with the same checksums; `sealed` is the
+//! ring with a key, where frames have tags instead. The kinds alternate; the results are
 //! medians.
 
 use std::cell::Cell;
@@ -17,7 +18,7 @@ use std::thread;
 use rustix::time::{ClockId, clock_gettime};
 use types::checksum::crc;
 use types::messages::session::{Hello, Proved, Role, Welcome};
-use types::wire::{self, Flags, FrameHeader, HEADER_LEN, Key, Record, VERSION, prove};
+use types::wire::{self, Flags, FrameHeader, HEADER_LEN, Key, Record, Side, Tag, Transcript, VERSION, prove};
 use types::{Buf, BufMut, ClusterId, Epoch};
 use world::{Answer, Handler, Identity, Notify, Peers, World, serve};
 
@@ -32,7 +33,7 @@ const LOADS: [(usize, usize, usize, usize); 6] = [
     (128 << 10, 0, 16, 1),
 ];
 /// The kinds of servers.
-const KINDS: [&str; 3] = ["ring", "threads", "handed"];
+const KINDS: [&str; 4] = ["ring", "sealed", "threads", "handed"];
 /// The headings of the columns.
 const HEAD: &str =
     "request  reply conns depth  answerer  mean us  99 % us  calls/s  asker us answer us  CPU-s/GiB";
@@ -44,6 +45,7 @@ const CALLS_MAX: usize = 30_000;
 const WARM: usize = 5;
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
+/// Of the kind whose frames have tags. The others have no key, and checksums.
 const KEY: Key = Key([9; 32]);
 
 types::records! {
@@ -172,7 +174,9 @@ fn turn(kind: &str, load: Load) -> Figures {
     let world = World::real().expect("a world");
     world.clone().block_on(async move {
         // One connection for each: `Peers` has one per address.
-        let identity = || Identity { cluster: CLUSTER, key: KEY, role: Role::Client, name: String::new() };
+        let key = key_of(kind);
+        let identity =
+            || Identity { cluster: CLUSTER, key: key.clone(), role: Role::Client, name: String::new() };
         let peers: Vec<Rc<Peers>> =
             (0..load.connections).map(|_| Rc::new(Peers::new(world.clone(), identity()))).collect();
         let each = (BYTES / (load.request + load.reply)).min(CALLS_MAX) / load.connections / load.depth;
@@ -230,7 +234,7 @@ fn answer(kind: &str) {
     let (tell, told) = mpsc::channel();
     let kind = kind.to_owned();
     thread::spawn(move || match kind.as_str() {
-        "ring" => answer_on_a_ring(&tell),
+        kind @ ("ring" | "sealed") => answer_on_a_ring(key_of(kind), &tell),
         kind => answer_plainly(kind == "handed", &tell).expect("a listener that lasts"),
     });
     println!("{}", told.recv().expect("an address"));
@@ -240,8 +244,13 @@ fn answer(kind: &str) {
     }
 }
 
+/// The key of a kind.
+fn key_of(kind: &str) -> Key {
+    if kind == "sealed" { KEY } else { Key::OPEN }
+}
+
 /// As in a brick: one thread with a ring.
-fn answer_on_a_ring(tell: &mpsc::Sender<String>) {
+fn answer_on_a_ring(key: Key, tell: &mpsc::Sender<String>) {
     let world = World::real().expect("a world");
     world.clone().block_on(async move {
         let listener = world.listen("127.0.0.1:0").await.expect("a free port");
@@ -254,7 +263,7 @@ fn answer_on_a_ring(tell: &mpsc::Sender<String>) {
                 Ok(Answer::new(&Told { len }, stock.slice(0..len as usize)))
             })
         });
-        let identity = Identity { cluster: CLUSTER, key: KEY, role: Role::Brick, name: String::new() };
+        let identity = Identity { cluster: CLUSTER, key, role: Role::Brick, name: String::new() };
         serve(world.clone(), listener, identity, handler).await;
     });
 }
@@ -290,17 +299,15 @@ fn attend(stream: TcpStream, hand: Option<&mpsc::Sender<Asked>>, stock: &Buf) ->
     // As large as the staging buffer of the world's receiver, so that a small request needs one read.
     let mut input = BufReader::with_capacity(8 << 10, &*stream);
     let (asked, hello, _) = read(&mut input)?;
-    let Hello { nonce, .. } = wire::from_bytes(&hello).map_err(io::Error::other)?;
-    let proof = prove(&KEY, false, &nonce, &[1; 32], CLUSTER);
-    let welcome = Welcome { version: VERSION, role: Role::Brick, cluster: CLUSTER, nonce: [1; 32], proof };
+    let _: Hello = wire::from_bytes(&hello).map_err(io::Error::other)?;
+    let welcome = Welcome { version: VERSION, nonce: [1; 32] };
+    let transcript = Transcript::of(asked.cluster, &hello, &wire::to_bytes(&welcome));
     write(&stream, &asked, &welcome, &Buf::empty())?;
     let (asked, ..) = read(&mut input)?;
-    write(
-        &stream,
-        &asked,
-        &Proved { bulk: u32::MAX, is_crowded: false, name: String::new() },
-        &Buf::empty(),
-    )?;
+    let mut proved =
+        Proved { proof: [0; 32], cluster: CLUSTER, bulk: u32::MAX, is_crowded: false, name: String::new() };
+    proved.proof = prove(&Key::OPEN, Side::Server, &transcript, &wire::to_bytes(&proved));
+    write(&stream, &asked, &proved, &Buf::empty())?;
     loop {
         let (header, record, _payload) = read(&mut input)?;
         match hand {
@@ -348,6 +355,7 @@ fn write<R: Record>(
         record_crc: crc(&record),
         payload_crc: crc(payload),
         bulk: 0,
+        tag: Tag::default(),
     };
     let mut head = header.encode().to_vec();
     head.extend_from_slice(&record);

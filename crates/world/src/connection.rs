@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use types::Buf;
+use types::wire::Seal;
 
 use crate::{Frame, either, real, sim};
 
@@ -208,7 +209,12 @@ enum SenderBody {
 }
 
 impl Sender {
-    /// Sends one frame, filling in the lengths and checksums of its header.
+    /// From now on every frame has a tag.
+    pub(crate) fn seal(&mut self, seal: Seal) {
+        either!(SenderBody, &mut self.0, sender => sender.seal(seal));
+    }
+
+    /// Sends one frame, filling in the lengths, and checksums or the tag, of its header.
     pub async fn send(&mut self, frame: Frame) -> io::Result<()> {
         either!(SenderBody, &mut self.0, sender => sender.send(frame).await)
     }
@@ -240,7 +246,12 @@ enum ReceiverBody {
 }
 
 impl Receiver {
-    /// The next frame, with verified checksums and an aligned payload; `None` if the other end closed.
+    /// From now on only frames with the right tag are received.
+    pub(crate) fn seal(&mut self, seal: Seal) {
+        either!(ReceiverBody, &mut self.0, receiver => receiver.seal(seal));
+    }
+
+    /// The next frame, with verified checksums or tag, and an aligned payload; `None` if the other end closed.
     ///
     /// # Errors `InvalidData` for bytes that are not a frame (with the [`HeaderError`](types::wire::HeaderError)
     /// inside if the header is wrong); anything else if the connection broke. After any error the connection cannot

@@ -3,13 +3,13 @@
 use std::io;
 
 use types::checksum::crc;
-use types::wire::{Flags, FrameHeader, HEADER_LEN, HeaderError, VERSION};
+use types::wire::{Flags, FrameHeader, HEADER_LEN, HeaderError, Seal, TAGGED_LEN, Tag, VERSION};
 use types::{Buf, ClusterId, Epoch};
 
 /// One message on a connection: a header, a small record, and a separate aligned payload.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Its lengths and checksums are set by `send` and valid after `recv`.
+    /// Its lengths, checksums and tag are set by `send` and valid after `recv`.
     pub header: FrameHeader,
     /// The record's bytes.
     pub record: Vec<u8>,
@@ -40,14 +40,15 @@ impl Frame {
             record_crc: 0,
             payload_crc: 0,
             bulk: 0,
+            tag: Tag::default(),
         };
         Frame { header, record, payload }
     }
 
-    /// Fills in lengths and checksums. Returns the header's bytes, which are sent before record and payload.
+    /// Fills in lengths, and checksums or the tag. Returns the header's bytes, which are sent before record and payload.
     ///
     /// # Errors `InvalidInput` if the frame is larger than a receiver accepts.
-    pub(crate) fn encode_header(&mut self) -> io::Result<[u8; HEADER_LEN]> {
+    pub(crate) fn encode_header(&mut self, seal: Option<&mut Seal>) -> io::Result<[u8; HEADER_LEN]> {
         use types::limits::{PAYLOAD_MAX, RECORD_MAX};
         if self.record.len() > RECORD_MAX || self.payload.len() > PAYLOAD_MAX {
             return Err(io::Error::new(
@@ -57,6 +58,15 @@ impl Frame {
         }
         self.header.record_len = u32::try_from(self.record.len()).expect("a record is below RECORD_MAX");
         self.header.payload_len = u32::try_from(self.payload.len()).expect("a payload is below PAYLOAD_MAX");
+        self.header.tag = Tag::default();
+        if let Some(seal) = seal {
+            // The tag shows damage too.
+            (self.header.record_crc, self.header.payload_crc) = (0, 0);
+            let mut bytes = self.header.encode();
+            self.header.tag = seal.tag([&bytes[..TAGGED_LEN], &self.record, &self.payload]);
+            bytes[TAGGED_LEN..].copy_from_slice(&self.header.tag);
+            return Ok(bytes);
+        }
         self.header.record_crc = crc(&self.record);
         let covered = self.header.flags.is_covered();
         self.header.payload_crc = if covered { 0 } else { crc(&self.payload) };
@@ -74,13 +84,30 @@ impl Frame {
         Ok(header)
     }
 
-    /// The frame of a received header and the bytes that followed it, if their checksums match. If the record has the
-    /// checksums of the payload, the reader of the record compares them.
-    pub(crate) fn from_parts(header: FrameHeader, record: Vec<u8>, payload: Buf) -> io::Result<Frame> {
+    /// The frame of a received header and the bytes that followed it, if its tag is that of the next frame under the seal or,
+    /// without a seal, if it has no tag and its checksums match. If the record has the checksums of the payload, the reader of
+    /// the record compares them.
+    pub(crate) fn from_parts(
+        header: FrameHeader,
+        record: Vec<u8>,
+        payload: Buf,
+        seal: Option<&mut Seal>,
+    ) -> io::Result<Frame> {
         assert_eq!(record.len(), header.record_len as usize, "a record was read to its length");
         assert_eq!(payload.len(), header.payload_len as usize, "a payload was read to its length");
+        if let Some(seal) = seal {
+            let head = header.encode();
+            if !seal.matches([&head[..TAGGED_LEN], &record, &payload], &header.tag) {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a received frame is not the one that the other side has sent: its tag does not match",
+                ));
+            }
+            return Ok(Frame { header, record, payload });
+        }
         let payload_crc = if header.flags.is_covered() { 0 } else { crc(&payload) };
-        if crc(&record) != header.record_crc || payload_crc != header.payload_crc {
+        let is_whole = crc(&record) == header.record_crc && payload_crc == header.payload_crc;
+        if !is_whole || header.tag != Tag::default() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "a received frame is damaged: its checksum does not match",

@@ -50,8 +50,8 @@ pub struct Identity {
     pub key: Key,
     /// What it is.
     pub role: Role,
-    /// Where others reach it, if it is a server with several addresses: all of them, joined by [`RAIL`](types::RAIL). Otherwise it
-    /// may be empty.
+    /// Where others reach it, if it is a server: all its addresses, joined by [`RAIL`](types::RAIL). A brick is called at one of
+    /// these only, and so is a metadata server by others of its kind. Empty: the address at which it listens.
     pub name: String,
 }
 

@@ -11,7 +11,7 @@ use types::messages::Done;
 use types::messages::brick::{Relay, Stage, SumUnits};
 use types::wire::{self, Record};
 use types::{Buf, BufMut};
-use world::sim::{Passing, Tampering};
+use world::sim::{Forgery, Passing, Tampering};
 
 use crate::prng::Prng;
 
@@ -28,15 +28,18 @@ pub(crate) enum RelayFault {
     Stalls,
     /// One of them dies when it has been given units, before or after it has sent on some.
     Dies,
+    /// Somebody without the key changes, repeats, leaves out or sends back what they send.
+    Forged,
 }
 
 impl RelayFault {
-    pub(crate) const ALL: [RelayFault; 5] = [
+    pub(crate) const ALL: [RelayFault; 6] = [
         RelayFault::OtherBytes,
         RelayFault::OtherSums,
         RelayFault::SaysDone,
         RelayFault::Stalls,
         RelayFault::Dies,
+        RelayFault::Forged,
     ];
 }
 
@@ -107,6 +110,10 @@ impl Relays {
             RelayFault::OtherSums if is_sent_on => self.with_other_sums(kind, &frame.record),
             RelayFault::SaysDone => Some(Tampering::answer(frame, &Done {})),
             RelayFault::Stalls => Some(self.late()),
+            RelayFault::Forged => {
+                let ways = [Forgery::Flip, Forgery::Repeat, Forgery::LeaveOut, Forgery::Reflect];
+                Some(Tampering::OnTheWay(ways[self.prng.below(4) as usize]))
+            }
             RelayFault::OtherBytes | RelayFault::OtherSums | RelayFault::Dies => None,
         }
     }

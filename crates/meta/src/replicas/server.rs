@@ -159,8 +159,10 @@ impl Server {
         if let Some(me) = me.filter(|me| me.address != self.options.advertise) {
             return Err(MetaError::Moved { known: me.address, now: self.options.advertise.clone() });
         }
+        // Others call it at the address by which they know it.
+        let name = self.options.advertise.clone();
         let identity =
-            Identity { cluster, role: Role::MetaFollower, ..self.options.service.identity.clone() };
+            Identity { cluster, role: Role::MetaFollower, name, ..self.options.service.identity.clone() };
         if copied.files.ballot.is_removed() {
             return Err(MetaError::Removed);
         }

@@ -1,6 +1,7 @@
 //! Frames that belong to a connection and not to what is asked over it: the first ones agree on a wire version, and each side
 //! proves that it has the key; later ones carry large payloads in pieces.
 
+use crate::wire::Record;
 use crate::{coded_enum, records};
 
 coded_enum! {
@@ -17,6 +18,33 @@ coded_enum! {
     }
 }
 
+coded_enum! {
+    /// The server that a caller means.
+    pub enum Meant: u8 {
+        /// Any server of the cluster: a probe of the network.
+        Any = 1,
+        /// The brick that has the address as one of its own.
+        Brick = 2,
+        /// A metadata server, under any address that leads to it: people choose the names by which they call it.
+        Meta = 3,
+        /// The metadata server that has the address as its own: others know it by that, and count its vote.
+        MetaMember = 4,
+    }
+}
+
+impl Meant {
+    /// The server to which requests of this kind go.
+    pub fn by(kind: u16) -> Meant {
+        use super::replica::{Append, Install, TermEnded, Vote};
+        match kind {
+            Vote::KIND | Append::KIND | Install::KIND | TermEnded::KIND => Meant::MetaMember,
+            100..150 => Meant::Brick,
+            150..400 => Meant::Meta,
+            _ => Meant::Any,
+        }
+    }
+}
+
 records! {
     /// Opens a connection. A caller that does not know its cluster yet sends a cluster id of zeros.
     10 Hello {
@@ -28,27 +56,29 @@ records! {
         role: Role,
         /// Random.
         nonce: [u8; 32],
+        /// The server that it means.
+        meant: Meant,
+        /// The address that it has called.
+        address: String,
     } => Welcome;
-    /// The answer: the version for this connection, the answerer's cluster and proof of the key.
+    /// The answer: the version for this connection. A stranger learns nothing else.
     11 Welcome {
         /// The wire version from here on.
         version: u16,
-        /// What the answerer is.
-        role: Role,
-        /// The answerer's cluster.
-        cluster: crate::ClusterId,
         /// Random.
         nonce: [u8; 32],
-        /// [`prove`](crate::wire::prove) of the answerer.
-        proof: [u8; 32],
     };
     /// The caller's proof. The server serves no request before it.
     12 Prove {
         /// [`prove`](crate::wire::prove) of the caller.
         proof: [u8; 32],
     } => Proved;
-    /// The server has accepted the caller's proof.
+    /// The server has accepted the caller's proof, and gives its own.
     13 Proved {
+        /// [`prove`](crate::wire::prove) of the server, over this record with zeros in this place.
+        proof: [u8; 32],
+        /// The server's cluster.
+        cluster: crate::ClusterId,
         /// Payloads of requests of more bytes are large: they are announced while the server is crowded
         /// ([`Flags::CROWDED`](crate::wire::Flags::CROWDED)). The largest number: none are.
         bulk: u32,

@@ -1,11 +1,15 @@
-//! Proof of the cluster key: each side shows that it knows the key without sending it.
+//! Proofs of the cluster key, and the keys of a connection's frames. Each side shows that it knows the key without sending it.
 //!
-//! Both sides send a nonce; each then sends `HMAC-SHA-256(key, role || caller's nonce || server's nonce || cluster
-//! id)`. Because of the role byte, the proof of one side cannot be replayed as that of the other. Source: RFC 2104.
+//! Everything that both sides say before a proof is its transcript: the cluster that the caller expects, its versions, role and
+//! nonce, the server that it means, and the server's version and nonce. The proof of a side is `HMAC-SHA-256(key, "shoal proof" ||
+//! side || transcript || what the side says with it)`. Because of the byte for the side, the proof of one side cannot be used as
+//! that of the other. Because of the transcript, a proof is worth nothing at another server than the one that the caller meant.
+//! The keys of the frames are made of the same transcript, once for each direction. Source: RFC 2104, RFC 5869 (labels).
 
 use hmac::{Hmac, Mac};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 
+use super::Seal;
 use crate::ClusterId;
 
 /// The secret that all processes of a cluster share.
@@ -43,14 +47,51 @@ impl std::str::FromStr for Key {
 /// A proof that its sender knows the key.
 pub type Proof = [u8; 32];
 
-/// The proof of the caller (`asker`) or of the server, over both nonces and the cluster id.
-pub fn prove(key: &Key, asker: bool, asked: &[u8; 32], answered: &[u8; 32], cluster: ClusterId) -> Proof {
+/// A side of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The one that has connected.
+    Caller = 1,
+    /// The one that has accepted.
+    Server = 2,
+}
+
+/// What both sides have said before the proofs, as one sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transcript([u8; 32]);
+
+impl Transcript {
+    /// Of the cluster that the caller expects (zeros: any), and the records of [`Hello`](crate::messages::session::Hello) and
+    /// [`Welcome`](crate::messages::session::Welcome).
+    pub fn of(expected: ClusterId, hello: &[u8], welcome: &[u8]) -> Transcript {
+        let mut sum = Sha256::new();
+        sum.update(expected.0);
+        for part in [hello, welcome] {
+            sum.update((part.len() as u64).to_le_bytes());
+            sum.update(part);
+        }
+        Transcript(sum.finalize().into())
+    }
+}
+
+fn keyed(key: &Key, label: &[u8], side: Side, transcript: &Transcript, said: &[u8]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(&key.0).expect("HMAC takes a key of any length");
-    mac.update(&[u8::from(asker)]);
-    mac.update(asked);
-    mac.update(answered);
-    mac.update(&cluster.0);
+    mac.update(label);
+    mac.update(&[side as u8]);
+    mac.update(&transcript.0);
+    mac.update(said);
     mac.finalize().into_bytes().into()
+}
+
+/// The proof of a side, which also proves what it says with it.
+pub fn prove(key: &Key, side: Side, transcript: &Transcript, said: &[u8]) -> Proof {
+    keyed(key, b"shoal proof", side, transcript, said)
+}
+
+/// What authenticates the frames that a side sends after the handshake. [`None`] for a cluster without a key, where nobody has a
+/// secret.
+pub fn seal(key: &Key, sender: Side, transcript: &Transcript) -> Option<Seal> {
+    (*key != Key::OPEN).then(|| Seal::new(keyed(key, b"shoal frames", sender, transcript, &[])))
 }
 
 #[cfg(test)]
@@ -61,11 +102,33 @@ mod tests {
     fn a_proof_depends_on_everything() {
         let key = Key([1; 32]);
         let cluster = ClusterId([2; 16]);
-        let proof = prove(&key, true, &[3; 32], &[4; 32], cluster);
-        assert_ne!(proof, prove(&key, false, &[3; 32], &[4; 32], cluster));
-        assert_ne!(proof, prove(&Key::OPEN, true, &[3; 32], &[4; 32], cluster));
-        assert_ne!(proof, prove(&key, true, &[4; 32], &[3; 32], cluster));
-        assert_ne!(proof, prove(&key, true, &[3; 32], &[4; 32], ClusterId([0; 16])));
+        let transcript = Transcript::of(cluster, b"hello", b"welcome");
+        let proof = prove(&key, Side::Caller, &transcript, b"said");
+        assert_ne!(proof, prove(&key, Side::Server, &transcript, b"said"));
+        assert_ne!(proof, prove(&Key::OPEN, Side::Caller, &transcript, b"said"));
+        assert_ne!(proof, prove(&key, Side::Caller, &transcript, b"more"));
+        let others = [
+            Transcript::of(ClusterId([0; 16]), b"hello", b"welcome"),
+            Transcript::of(cluster, b"hellp", b"welcome"),
+            Transcript::of(cluster, b"hello", b"welcomf"),
+            Transcript::of(cluster, b"hellow", b"elcome"),
+        ];
+        for other in others {
+            assert_ne!(proof, prove(&key, Side::Caller, &other, b"said"));
+        }
         assert_eq!(format!("{key:?}"), "Key(secret)");
+    }
+
+    #[test]
+    fn the_directions_of_a_connection_and_other_connections_have_other_keys() {
+        let key = Key([1; 32]);
+        let tag = |side, hello: &[u8]| {
+            let transcript = Transcript::of(ClusterId([2; 16]), hello, b"welcome");
+            seal(&key, side, &transcript).map(|mut seal| seal.tag([b"frame"]))
+        };
+        assert_ne!(tag(Side::Caller, b"a"), tag(Side::Server, b"a"));
+        assert_ne!(tag(Side::Caller, b"a"), tag(Side::Caller, b"b"));
+        assert_eq!(tag(Side::Caller, b"a"), tag(Side::Caller, b"a"));
+        assert!(seal(&Key::OPEN, Side::Caller, &Transcript([0; 32])).is_none());
     }
 }

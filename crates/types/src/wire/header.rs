@@ -11,17 +11,21 @@
 //! | 36..40 | flags |
 //! | 40..44 | length of the record |
 //! | 44..48 | length of the payload |
-//! | 48..52 | checksum of the record |
-//! | 52..56 | checksum of the payload, 0 if the record has checksums of it |
+//! | 48..52 | checksum of the record, 0 if the frame has a tag |
+//! | 52..56 | checksum of the payload, 0 if the record has checksums of it or the frame has a tag |
 //! | 56..60 | of an announcement: bytes to come; of a large request or answer: packets lost; of another request: bytes of the answer's payload that may be sent at once; else 0 |
 //! | 60..64 | checksum of bytes 0..60 |
+//! | 64..80 | tag of bytes 0..64, the record and the payload; zeros before the handshake has ended, and in a cluster without a key |
 
 use crate::checksum::crc;
 use crate::limits::{PAYLOAD_MAX, RECORD_MAX};
+use crate::wire::seal::{TAG_LEN, Tag};
 use crate::{ClusterId, Epoch};
 
 /// Bytes of the header.
-pub const HEADER_LEN: usize = 64;
+pub const HEADER_LEN: usize = TAGGED_LEN + TAG_LEN;
+/// Bytes of the header that its tag covers: all before it.
+pub const TAGGED_LEN: usize = 64;
 /// The first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"SHOL";
 /// The newest wire version that this build speaks.
@@ -124,15 +128,17 @@ pub struct FrameHeader {
     pub record_len: u32,
     /// Bytes of the payload.
     pub payload_len: u32,
-    /// Checksum of the record.
+    /// Checksum of the record, 0 if the frame has a tag.
     pub record_crc: u32,
-    /// Checksum of the payload, 0 if the record has checksums of it.
+    /// Checksum of the payload, 0 if the record has checksums of it or the frame has a tag.
     pub payload_crc: u32,
     /// In an announcement ([`Flags::ANNOUNCED`]): bytes of the payload, which follow. In another large request or answer: packets
     /// that the sender has lost on the connection, as in a [`Piece`](crate::messages::session::Piece). In another request: bytes of
     /// the answer's payload that may be sent without an announcement, even if they are many; none after a large request.
     /// Otherwise 0.
     pub bulk: u32,
+    /// Authenticates the frame ([`Seal`](super::Seal)), or zeros.
+    pub tag: Tag,
 }
 
 /// A header that is not valid. The connection cannot be used any more.
@@ -179,7 +185,8 @@ impl FrameHeader {
         put(&self.payload_crc.to_le_bytes());
         put(&self.bulk.to_le_bytes());
         let sum = crc(&bytes[..60]);
-        bytes[60..].copy_from_slice(&sum.to_le_bytes());
+        bytes[60..TAGGED_LEN].copy_from_slice(&sum.to_le_bytes());
+        bytes[TAGGED_LEN..].copy_from_slice(&self.tag);
         bytes
     }
 
@@ -203,6 +210,8 @@ impl FrameHeader {
         }
         let mut cluster = ClusterId::default();
         cluster.0.copy_from_slice(&bytes[16..32]);
+        let mut tag = Tag::default();
+        tag.copy_from_slice(&bytes[TAGGED_LEN..]);
         Ok(FrameHeader {
             version,
             kind: u16_at(6),
@@ -215,6 +224,7 @@ impl FrameHeader {
             record_crc: u32_at(48),
             payload_crc: u32_at(52),
             bulk: u32_at(56),
+            tag,
         })
     }
 }
@@ -237,6 +247,7 @@ mod tests {
             record_crc: 0xdead_beef,
             payload_crc: 0x1234_5678,
             bulk: 0x0010_0000,
+            tag: *b"ABCDEFGHIJKLMNOP",
         }
     }
 
@@ -248,6 +259,7 @@ mod tests {
             "efbeadde7856341200001000"
         );
         assert_eq!(&hex[..120], expected);
+        assert_eq!(&hex[128..], "4142434445464748494a4b4c4d4e4f50");
         assert_eq!(FrameHeader::decode(&sample().encode()), Ok(sample()));
     }
 
@@ -267,12 +279,12 @@ mod tests {
         fn no_input_panics(bytes in proptest::array::uniform32(any::<u8>()), tail in proptest::array::uniform32(any::<u8>())) {
             let mut all = [0; HEADER_LEN];
             all[..32].copy_from_slice(&bytes);
-            all[32..].copy_from_slice(&tail);
+            all[32..TAGGED_LEN].copy_from_slice(&tail);
             let _ = FrameHeader::decode(&all);
         }
 
         #[test]
-        fn every_flipped_bit_is_noticed(bit in 0usize..512) {
+        fn every_flipped_bit_before_the_tag_is_noticed(bit in 0usize..8 * TAGGED_LEN) {
             let mut bytes = sample().encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert!(FrameHeader::decode(&bytes).is_err());

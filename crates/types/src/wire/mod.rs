@@ -2,23 +2,25 @@
 //! aligned.
 //!
 //! ```text
-//! 0        64           64+record          64+record+payload
+//! 0        80           80+record          80+record+payload
 //! | header | record ... | payload ...      |
 //! ```
 //!
-//! The header has a checksum of itself. A receiver uses the lengths only after this checksum has matched. Record and
-//! payload have checksums too. If the record holds checksums of the payload's blocks, the payload has no other one
-//! ([`Flags::COVERED`]). In front of the record of an answer that took a brick long is where the time went
+//! The header has a checksum of itself. A receiver uses the lengths only after this checksum has matched. After the handshake a
+//! tag authenticates header, record and payload ([`Seal`]). During it, and in a cluster without a key, record and payload have
+//! checksums instead. If the record holds checksums of the payload's blocks, the payload has no other one ([`Flags::COVERED`]). In front of the record of an answer that took a brick long is where the time went
 //! ([`Flags::TIMED`]). All integers are little-endian.
 
 mod codec;
 mod handshake;
 mod header;
+mod seal;
 mod served;
 
 pub use codec::{Codec, DecodeError, Reader, from_bytes, to_bytes};
-pub use handshake::{Key, Proof, prove};
-pub use header::{Flags, FrameHeader, HEADER_LEN, HeaderError, MAGIC, VERSION, VERSION_MIN};
+pub use handshake::{Key, Proof, Side, Transcript, prove, seal};
+pub use header::{Flags, FrameHeader, HEADER_LEN, HeaderError, MAGIC, TAGGED_LEN, VERSION, VERSION_MIN};
+pub use seal::{Seal, TAG_LEN, Tag};
 pub use served::{OtherServed, SERVED_MIN_US, Served, StageTimes};
 
 /// A message body with its own number.

@@ -9,7 +9,7 @@ use compio::driver::op::Recv;
 use compio::runtime::submit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
-use types::wire::{FrameHeader, HEADER_LEN};
+use types::wire::{FrameHeader, HEADER_LEN, Seal};
 use types::{Buf, BufMut};
 
 use super::net::Socket;
@@ -25,15 +25,29 @@ pub(crate) struct Receiver {
     staged: Option<BufMut>,
     used: usize,
     filled: usize,
+    /// What authenticates the frames, once the handshake is done.
+    seal: Option<Seal>,
     broken: bool,
 }
 
 impl Receiver {
     pub(super) fn new(socket: Rc<Socket>) -> Receiver {
-        Receiver { socket, staged: Some(BufMut::dirty(STAGING)), used: 0, filled: 0, broken: false }
+        Receiver {
+            socket,
+            staged: Some(BufMut::dirty(STAGING)),
+            used: 0,
+            filled: 0,
+            seal: None,
+            broken: false,
+        }
     }
 
-    /// The next frame, its checksums verified; `None` if the other end closed the connection between frames. Every
+    /// From now on only frames with the right tag are received.
+    pub(crate) fn seal(&mut self, seal: Seal) {
+        self.seal = Some(seal);
+    }
+
+    /// The next frame, its checksums or tag verified; `None` if the other end closed the connection between frames. Every
     /// error is final, including that of a frame with more than `most` bytes.
     ///
     /// # Cancel
@@ -51,7 +65,7 @@ impl Receiver {
             0 => Buf::empty(),
             len => self.take_payload(len).await?,
         };
-        let frame = Frame::from_parts(header, record, payload)?;
+        let frame = Frame::from_parts(header, record, payload, self.seal.as_mut())?;
         self.broken = false;
         Ok(Some(frame))
     }

@@ -11,6 +11,7 @@ use compio::runtime::submit;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use types::Buf;
+use types::wire::Seal;
 
 use super::net::Socket;
 use crate::Frame;
@@ -24,22 +25,29 @@ const RECORD_COPIED: usize = 1024;
 pub(crate) struct Sender {
     socket: Rc<Socket>,
     outgoing: Outgoing,
+    /// What authenticates the frames, once the handshake is done.
+    seal: Option<Seal>,
     broken: bool,
 }
 
 impl Sender {
     pub(super) fn new(socket: Rc<Socket>) -> Sender {
-        Sender { socket, outgoing: Outgoing::default(), broken: false }
+        Sender { socket, outgoing: Outgoing::default(), seal: None, broken: false }
     }
 
-    /// Sends a frame; its lengths and checksums are filled in here.
+    /// From now on every frame has a tag.
+    pub(crate) fn seal(&mut self, seal: Seal) {
+        self.seal = Some(seal);
+    }
+
+    /// Sends a frame; its lengths, and checksums or tag, are filled in here.
     ///
     /// # Cancel
     /// If it is dropped, a part of the frame may have been sent: the connection cannot be used any more, and
     /// every later send fails with `BrokenPipe`.
     pub(crate) async fn send(&mut self, frame: Frame) -> io::Result<()> {
         self.outgoing.clear();
-        self.outgoing.push(frame)?;
+        self.outgoing.push(frame, self.seal.as_mut())?;
         self.flush().await
     }
 
@@ -50,7 +58,7 @@ impl Sender {
     pub(crate) async fn send_all(&mut self, frames: Vec<Frame>) -> io::Result<()> {
         self.outgoing.clear();
         for frame in frames {
-            self.outgoing.push(frame)?;
+            self.outgoing.push(frame, self.seal.as_mut())?;
         }
         self.flush().await
     }
@@ -141,8 +149,8 @@ impl Outgoing {
         self.partly = 0;
     }
 
-    fn push(&mut self, mut frame: Frame) -> io::Result<()> {
-        let header = frame.encode_header()?;
+    fn push(&mut self, mut frame: Frame, seal: Option<&mut Seal>) -> io::Result<()> {
+        let header = frame.encode_header(seal)?;
         let Frame { record, payload, .. } = frame;
         self.push_head(&header);
         let apart = record.len() > RECORD_COPIED;

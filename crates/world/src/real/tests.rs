@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::thread;
 
 use types::limits::{BLOCK, PAYLOAD_MAX, RECORD_MAX};
-use types::wire::Flags;
+use types::wire::{Flags, HEADER_LEN};
 use types::{Buf, BufMut, ClusterId, Epoch};
 
 use super::*;
@@ -116,7 +116,7 @@ fn too_large_a_frame_is_not_sent() {
 #[test]
 fn what_is_no_frame_is_an_error() {
     let mut good = frame(1, noise(100), Buf::from(noise(20_000)));
-    let mut bytes = good.encode_header().unwrap().to_vec();
+    let mut bytes = good.encode_header(None).unwrap().to_vec();
     bytes.extend_from_slice(&good.record);
     bytes.extend_from_slice(&good.payload);
     let damaged = |at: usize| {
@@ -170,7 +170,7 @@ fn a_header_that_announces_too_much_is_refused_before_the_rest_comes() {
     on_each(|world| async move {
         let listener = world.listen("127.0.0.1:0").await.unwrap();
         let mut stream = TcpStream::connect(listener.address()).unwrap();
-        let header = frame(1, noise(1000), Buf::from(noise(2000))).encode_header().unwrap();
+        let header = frame(1, noise(1000), Buf::from(noise(2000))).encode_header(None).unwrap();
         stream.write_all(&header).unwrap();
         let (_sender, mut receiver) = listener.accept().await.unwrap().split();
         assert_eq!(receiver.recv_within(2999).await.unwrap_err().kind(), ErrorKind::InvalidData);
@@ -587,11 +587,11 @@ fn a_plain_client_sees_whole_frames() {
         let mut stream = TcpStream::connect(listener.address()).unwrap();
         let (mut sender, _receiver) = listener.accept().await.unwrap().split();
         sender.send(frame(9, b"record".to_vec(), Buf::copy_of(b"payload"))).await.unwrap();
-        let mut bytes = [0; 64 + 13];
+        let mut bytes = [0; HEADER_LEN + 13];
         stream.read_exact(&mut bytes).unwrap();
         let header = Frame::decode_header(bytes.first_chunk().unwrap(), ANY).unwrap();
         assert_eq!((header.record_len, header.payload_len), (6, 7));
-        assert_eq!(&bytes[64..], b"recordpayload");
+        assert_eq!(&bytes[HEADER_LEN..], b"recordpayload");
     });
 }
 

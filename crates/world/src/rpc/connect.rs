@@ -1,9 +1,10 @@
 //! Connects: to one server, or to the one of several that leads.
 
 use futures_util::future::select_all;
+use types::messages::session::Meant;
 use types::{ClusterId, Refusal};
 
-use super::handshake::{Bulk, Heard, initiate};
+use super::handshake::{Bulk, Heard, Target, initiate};
 use super::peers::Link;
 use super::{CallError, Identity};
 use crate::{Losses, Receiver, Sender, World};
@@ -32,18 +33,23 @@ pub(super) struct Opened {
     pub(super) name: String,
 }
 
-/// Connects to the server at `address`. Where this is a list, to the one of them that leads: all are asked at once, and again
+/// Connects to the server of this kind at `address`. Where this is a list, to the one of them that leads: all are asked at once, and again
 /// while one of them says nothing, because it may stand still while another one is elected.
-pub(super) async fn connect(world: &World, identity: &Identity, address: &str) -> Result<Opened, CallError> {
+pub(super) async fn connect(
+    world: &World,
+    identity: &Identity,
+    meant: Meant,
+    address: &str,
+) -> Result<Opened, CallError> {
     let servers: Vec<&str> = address.split(LIST).collect();
     if let [server] = servers.as_slice() {
-        return connect_to(world, identity, server).await;
+        return connect_to(world, identity, Target { meant, address: server }).await;
     }
     let attempt = |at: usize, pause_us: u64| {
         let server = servers[at];
         Box::pin(async move {
             world.sleep(pause_us).await;
-            (at, connect_to(world, identity, server).await)
+            (at, connect_to(world, identity, Target { meant, address: server }).await)
         })
     };
     let mut attempts: Vec<_> = (0..servers.len()).map(|at| attempt(at, 0)).collect();
@@ -97,7 +103,9 @@ impl Silence {
 /// calls wait: it may stand still, or the way to it is broken. One that is only slow takes a new connection.
 pub(super) async fn is_followed(world: &World, identity: &Identity, link: &Link, server: &str) {
     let leads = |address| async move {
-        let asked = world.timeout(SILENCE_US, connect_to(world, identity, address)).await;
+        let asked = world
+            .timeout(SILENCE_US, connect_to(world, identity, Target { meant: link.meant(), address }))
+            .await;
         matches!(asked, Some(Ok(_)))
     };
     let mut silence = Silence::of(SILENCE_US);
@@ -115,14 +123,15 @@ pub(super) async fn is_followed(world: &World, identity: &Identity, link: &Link,
 pub(super) async fn connect_to(
     world: &World,
     identity: &Identity,
-    address: &str,
+    target: Target<'_>,
 ) -> Result<Opened, CallError> {
+    let address = target.address;
     let conn = world.connect(address).await.map_err(|error| {
         tracing::debug!(address, %error, "cannot connect");
         CallError::Unreachable
     })?;
     let (losses, is_local) = (conn.losses(), conn.is_local());
     let (mut sender, mut receiver) = conn.split();
-    let Heard { cluster, bulk, name } = initiate(world, identity, &mut sender, &mut receiver).await?;
+    let Heard { cluster, bulk, name } = initiate(world, identity, target, &mut sender, &mut receiver).await?;
     Ok(Opened { server: address.to_owned(), sender, receiver, losses, cluster, is_local, bulk, name })
 }

@@ -1,19 +1,27 @@
 //! The handshake at the start of a connection, for both sides.
 //!
 //! ```text
-//! caller                                  answerer
-//!   | Hello { versions, role, nonce }  ->    |  header: the caller's cluster, or zeros
-//!   |    <-  Welcome { cluster, nonce, proof }  or Refused
-//!   | Prove { proof }                  ->    |
-//!   |    <-  Proved { bulk, is_crowded }        or Refused
+//! caller                                  server
+//!   | Hello { versions, role, nonce, meant, address } ->  |  header: the caller's cluster, or zeros
+//!   |               <-  Welcome { version, nonce }           or Refused
+//!   | Prove { proof }                              ->  |
+//!   |   <-  Proved { proof, cluster, bulk, is_crowded, name } or Refused
 //! ```
+//!
+//! The proofs cover everything before them ([`types::wire::Transcript`]), so nobody on the way can change a word of it. The caller
+//! says which server it means: somebody who has the port of a server that is down can pass the handshake on to another server, which
+//! then refuses. He can also pass it on to the right one. Then he can pass on what both say, and nothing of his own: after the
+//! handshake every frame has a tag, under a key that both ends make of the cluster's key and the transcript
+//! ([`types::wire::Seal`]). In a cluster without a key frames have checksums instead, and everybody on the machine may call.
+//!
+//! Until the caller has proved the key, a server tells it the wire version, and nothing else.
 
 use std::io;
 
 use types::messages::Refused;
-use types::messages::session::{Hello, Prove, Proved, Role, Welcome};
-use types::wire::{self, Flags, HeaderError, Record, VERSION, VERSION_MIN, prove};
-use types::{Buf, ClusterId, Epoch, Refusal};
+use types::messages::session::{Hello, Meant, Prove, Proved, Role, Welcome};
+use types::wire::{self, Flags, HeaderError, Record, Side, Transcript, VERSION, VERSION_MIN, prove, seal};
+use types::{Buf, ClusterId, Epoch, RAIL, Refusal};
 
 use super::{CallError, Identity};
 use crate::{Frame, Receiver, Sender, World};
@@ -47,6 +55,29 @@ pub(super) struct Bulk {
     pub(super) is_crowded: bool,
 }
 
+/// The server that a caller means.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'a> {
+    pub(super) meant: Meant,
+    /// The address that is called.
+    pub(super) address: &'a str,
+}
+
+impl Target<'_> {
+    /// Whether that is a server with this identity. A brick, and a metadata server as others of its kind know it, is called at one
+    /// of its own addresses.
+    fn is(self, server: &Identity) -> bool {
+        let is_meta = matches!(server.role, Role::Meta | Role::MetaFollower);
+        let is_its_own = || server.name.split(RAIL).any(|own| own == self.address);
+        match self.meant {
+            Meant::Any => true,
+            Meant::Brick => server.role == Role::Brick && is_its_own(),
+            Meant::Meta => is_meta,
+            Meant::MetaMember => is_meta && is_its_own(),
+        }
+    }
+}
+
 /// What a caller has heard of a server.
 pub(super) struct Heard {
     pub(super) cluster: ClusterId,
@@ -60,25 +91,53 @@ pub(super) struct Heard {
 pub(super) async fn initiate(
     world: &World,
     identity: &Identity,
+    target: Target<'_>,
     sender: &mut Sender,
     receiver: &mut Receiver,
 ) -> Result<Heard, CallError> {
-    let asked = nonce(world);
-    let hello = Hello { version_min: VERSION_MIN, version_max: VERSION, role: identity.role, nonce: asked };
-    let welcome: Welcome = ask(identity.cluster, &hello, sender, receiver).await?;
+    let hello = Hello {
+        version_min: VERSION_MIN,
+        version_max: VERSION,
+        role: identity.role,
+        nonce: nonce(world),
+        meant: target.meant,
+        address: target.address.to_owned(),
+    };
+    let expected = identity.cluster;
+    let welcome: Welcome = ask(expected, &hello, sender, receiver).await?;
     if !(VERSION_MIN..=VERSION).contains(&welcome.version) {
         return Err(CallError::Refused(Refusal::Unsupported));
     }
-    if identity.cluster != ClusterId::default() && identity.cluster != welcome.cluster {
-        return Err(CallError::WrongCluster { theirs: welcome.cluster });
-    }
-    let theirs = prove(&identity.key, false, &asked, &welcome.nonce, welcome.cluster);
-    if !same(&theirs, &welcome.proof) {
+    let transcript = Transcript::of(expected, &wire::to_bytes(&hello), &wire::to_bytes(&welcome));
+    let proof = prove(&identity.key, Side::Caller, &transcript, &[]);
+    let proved: Proved = match ask(expected, &Prove { proof }, sender, receiver).await {
+        Err(CallError::Refused(Refusal::OtherServer)) => {
+            let (address, meant) = (target.address, target.meant);
+            tracing::warn!(address, ?meant, "the address leads to another server of the cluster");
+            return Err(CallError::Unreachable);
+        }
+        answer => answer?,
+    };
+    if !same(&proof_of_server(identity, &transcript, &proved), &proved.proof) {
         return Err(CallError::WrongKey);
     }
-    let proof = prove(&identity.key, true, &asked, &welcome.nonce, welcome.cluster);
-    let Proved { bulk, is_crowded, name } = ask(welcome.cluster, &Prove { proof }, sender, receiver).await?;
-    Ok(Heard { cluster: welcome.cluster, bulk: Bulk { bytes: bulk as usize, is_crowded }, name })
+    let Proved { cluster, bulk, is_crowded, name, .. } = proved;
+    if expected != ClusterId::default() && expected != cluster {
+        return Err(CallError::WrongCluster { theirs: cluster });
+    }
+    if let Some(seal) = seal(&identity.key, Side::Caller, &transcript) {
+        sender.seal(seal);
+    }
+    if let Some(seal) = seal(&identity.key, Side::Server, &transcript) {
+        receiver.seal(seal);
+    }
+    Ok(Heard { cluster, bulk: Bulk { bytes: bulk as usize, is_crowded }, name })
+}
+
+/// The proof that a server with the key gives with this record.
+fn proof_of_server(identity: &Identity, transcript: &Transcript, proved: &Proved) -> [u8; 32] {
+    let said = Proved { proof: [0; 32], ..proved.clone() };
+    prove(&identity.key, Side::Server, transcript, &wire::to_bytes(&said))
 }
 
 /// Sends a record and reads the answer.
@@ -139,10 +198,12 @@ pub(super) async fn respond(
     sender: &mut Sender,
     receiver: &mut Receiver,
 ) -> Result<Role, HandshakeError> {
-    let heard = hear(world, identity, bulk, sender, receiver).await;
+    let mut has_proved = false;
+    let heard = hear(world, identity, bulk, sender, receiver, &mut has_proved).await;
     if let Err(HandshakeError::Refused(reason)) = heard {
-        // The connection ends even if this message cannot be sent.
-        let refused = frame(&Refused { reason }, identity.cluster, Flags::REFUSED);
+        // A stranger does not learn the cluster. The connection ends even if this message cannot be sent.
+        let cluster = if has_proved { identity.cluster } else { ClusterId::default() };
+        let refused = frame(&Refused { reason }, cluster, Flags::REFUSED);
         let _ = sender.send(refused).await;
     }
     heard
@@ -154,37 +215,47 @@ async fn hear(
     bulk: Bulk,
     sender: &mut Sender,
     receiver: &mut Receiver,
+    has_proved: &mut bool,
 ) -> Result<Role, HandshakeError> {
-    let (header_cluster, hello) = next::<Hello>(receiver).await?;
+    let (expected, hello) = next::<Hello>(receiver).await?;
     if hello.version_max < VERSION_MIN || hello.version_min > VERSION {
         return Err(HandshakeError::Refused(Refusal::Unsupported));
     }
-    if header_cluster != ClusterId::default() && header_cluster != identity.cluster {
+    let welcome = Welcome { version: VERSION.min(hello.version_max), nonce: nonce(world) };
+    sender.send(frame(&welcome, ClusterId::default(), Flags::REPLY)).await?;
+    let transcript = Transcript::of(expected, &wire::to_bytes(&hello), &wire::to_bytes(&welcome));
+    let (_, Prove { proof }) = next::<Prove>(receiver).await?;
+    if !same(&proof, &prove(&identity.key, Side::Caller, &transcript, &[])) {
+        return Err(HandshakeError::Refused(Refusal::AccessDenied));
+    }
+    *has_proved = true;
+    if expected != ClusterId::default() && expected != identity.cluster {
         return Err(HandshakeError::Refused(Refusal::Unknown));
     }
-    let answered = nonce(world);
-    let welcome = Welcome {
-        version: VERSION.min(hello.version_max),
-        role: identity.role,
-        cluster: identity.cluster,
-        nonce: answered,
-        proof: prove(&identity.key, false, &hello.nonce, &answered, identity.cluster),
-    };
-    sender.send(frame(&welcome, identity.cluster, Flags::REPLY)).await?;
-    let (_, Prove { proof }) = next::<Prove>(receiver).await?;
-    if !same(&proof, &prove(&identity.key, true, &hello.nonce, &answered, identity.cluster)) {
-        return Err(HandshakeError::Refused(Refusal::AccessDenied));
+    if !(Target { meant: hello.meant, address: &hello.address }).is(identity) {
+        let (address, meant, name) = (&*hello.address, hello.meant, &*identity.name);
+        tracing::warn!(address, ?meant, name, "a caller means another server: turned away");
+        return Err(HandshakeError::Refused(Refusal::OtherServer));
     }
     // Metadata servers are each other's only callers until one leads.
     if identity.role == Role::MetaFollower && !matches!(hello.role, Role::Meta | Role::MetaFollower) {
         return Err(HandshakeError::Refused(Refusal::NotLeader));
     }
-    let proved = Proved {
+    let mut proved = Proved {
+        proof: [0; 32],
+        cluster: identity.cluster,
         bulk: u32::try_from(bulk.bytes).unwrap_or(u32::MAX),
         is_crowded: bulk.is_crowded,
         name: identity.name.clone(),
     };
+    proved.proof = proof_of_server(identity, &transcript, &proved);
     sender.send(frame(&proved, identity.cluster, Flags::REPLY)).await?;
+    if let Some(seal) = seal(&identity.key, Side::Server, &transcript) {
+        sender.seal(seal);
+    }
+    if let Some(seal) = seal(&identity.key, Side::Caller, &transcript) {
+        receiver.seal(seal);
+    }
     Ok(hello.role)
 }
 

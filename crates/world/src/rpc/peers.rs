@@ -1,6 +1,7 @@
 //! The caller's side: one connection per address, shared by all calls over it.
 
 mod doubts;
+mod reading;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -12,13 +13,13 @@ use std::task::{Poll, Waker};
 use futures_util::future::{select, select_all};
 use types::limits::CALL_TIMEOUT_US;
 use types::messages::Refused;
-use types::messages::session::{Grant, Piece};
+use types::messages::session::Meant;
 use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
 use types::{Buf, ClusterId, Epoch, RAIL, Refusal};
 
 use super::connect::{LIST, Opened, connect, is_followed};
 use super::handshake::HANDSHAKE_US;
-use super::incoming::{Arriving, BadPiece, Incoming, ReceivePort, ReceiveReport, refuse};
+use super::incoming::{Arriving, Incoming, ReceivePort, ReceiveReport};
 use super::latch::Latch;
 use super::meter::Meter;
 use super::outgoing::Requests;
@@ -26,7 +27,7 @@ use super::rails::{Rail, Rails, is_cut};
 use super::send_queue::SendQueue;
 use super::{CallError, Identity, covered};
 use crate::trace::{Span, SpanKind, Trace};
-use crate::{Frame, Receiver, World};
+use crate::{Frame, World};
 
 /// Whether something of an answer has come: all of it, or the announcement that it will. Then its server has it.
 #[derive(Clone, Default, Debug)]
@@ -53,7 +54,8 @@ struct Inner {
     identity: Identity,
     /// Zeros until it is known.
     cluster: Cell<ClusterId>,
-    links: RefCell<BTreeMap<String, Rc<Link>>>,
+    /// By address, and by the server that is meant there: a metadata server that others call at its own address is sure to be it.
+    links: RefCell<BTreeMap<(String, Meant), Rc<Link>>>,
     /// Of servers with several addresses.
     rails: RefCell<BTreeMap<String, Rc<Rails>>>,
     incoming: Rc<Incoming>,
@@ -135,7 +137,7 @@ impl Peers {
         let traced = Trace::current().map(|trace| (trace, self.0.world.now()));
         let (is_traced, credit_us) = (traced.is_some(), Cell::new(0));
         let asking = async {
-            let link = self.way(address, bytes).await?;
+            let link = self.way(Meant::by(R::KIND), address, bytes).await?;
             let link = chosen.get_or_init(|| link);
             link.settled.wait().await;
             let open = link.open()?;
@@ -193,7 +195,7 @@ impl Peers {
     /// The addresses of a server over which there is a connection; all that there are, if there is none.
     pub fn connected(&self, address: &str) -> Vec<String> {
         let links = self.0.links.borrow();
-        let is_open = |rail: &&str| links.get(*rail).is_some_and(|link| link.open().is_ok());
+        let is_open = |rail: &&str| links_to(&links, rail).any(|link| link.open().is_ok());
         let open: Vec<String> = address.split(RAIL).filter(is_open).map(str::to_owned).collect();
         if open.is_empty() { vec![address.to_owned()] } else { open }
     }
@@ -202,9 +204,11 @@ impl Peers {
     pub fn forget(&self, address: &str) {
         self.0.rails.borrow_mut().remove(address);
         for rail in address.split(RAIL) {
-            let link = self.0.links.borrow_mut().remove(rail);
-            if let Some(link) = link {
-                link.close(CallError::Unreachable);
+            for &meant in Meant::ALL {
+                let link = self.0.links.borrow_mut().remove(&(rail.to_owned(), meant));
+                if let Some(link) = link {
+                    link.close(CallError::Unreachable);
+                }
             }
         }
     }
@@ -216,12 +220,12 @@ impl Peers {
 
     /// The connection for a call with so many bytes, which may still have to be made. Of a server with several addresses it is one
     /// that is made, and only if there is none, the call waits for the first.
-    async fn way(&self, address: &str, bytes: usize) -> Result<Rc<Link>, CallError> {
+    async fn way(&self, meant: Meant, address: &str, bytes: usize) -> Result<Rc<Link>, CallError> {
         if !address.contains(RAIL) || address.contains(LIST) {
-            return Ok(self.link(address, None));
+            return Ok(self.link(meant, address, None));
         }
         let (rails, now) = (self.0.rails_of(address), self.0.world.now());
-        let link = |rail: Rail| self.link(rail.address(), Some(rail.clone()));
+        let link = |rail: Rail| self.link(meant, rail.address(), Some(rail.clone()));
         // Those that are not connected are, meanwhile, by tasks of their own.
         let links: Vec<Rc<Link>> = rails.each().filter(|rail| rail.is_usable(now)).map(link).collect();
         if let Some(link) = rails.choose(&are_open(&links), now, bytes > self.0.world.bulk_min()) {
@@ -242,13 +246,14 @@ impl Peers {
         }
     }
 
-    fn link(&self, address: &str, rail: Option<Rail>) -> Rc<Link> {
-        if let Some(link) = self.0.links.borrow().get(address) {
+    fn link(&self, meant: Meant, address: &str, rail: Option<Rail>) -> Rc<Link> {
+        let key = (address.to_owned(), meant);
+        if let Some(link) = self.0.links.borrow().get(&key) {
             return link.clone();
         }
         let (sender, now) = (self.0.incoming.sender(), self.0.world.now());
-        let link = Rc::new(Link::new(address, sender, rail, now));
-        self.0.links.borrow_mut().insert(address.to_owned(), link.clone());
+        let link = Rc::new(Link::new(meant, address, sender, rail, now));
+        self.0.links.borrow_mut().insert(key, link.clone());
         // In its own task, so that a caller that gives up does not end the connection attempt for the others.
         self.0.world.spawn("connect", open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
         link
@@ -270,8 +275,9 @@ impl Inner {
     /// Closes `link` and removes it, unless another one has already replaced it.
     fn remove(&self, link: &Rc<Link>, error: CallError) {
         let mut links = self.links.borrow_mut();
-        if links.get(&*link.address).is_some_and(|other| Rc::ptr_eq(other, link)) {
-            links.remove(&*link.address);
+        let key = (link.address().to_owned(), link.meant);
+        if links.get(&key).is_some_and(|other| Rc::ptr_eq(other, link)) {
+            links.remove(&key);
             if let Some(rail) = &link.rail {
                 rail.failed(self.world.now());
             }
@@ -294,6 +300,8 @@ pub(super) struct Link {
     address: Rc<str>,
     /// When somebody wanted it first.
     since_us: u64,
+    /// The server that is meant there.
+    meant: Meant,
     /// Which of its server's addresses that is, if it has several.
     rail: Option<Rail>,
     stage: RefCell<Stage>,
@@ -348,10 +356,11 @@ impl Pending {
 }
 
 impl Link {
-    fn new(address: &str, sender: pace::Sender, rail: Option<Rail>, since_us: u64) -> Link {
+    fn new(meant: Meant, address: &str, sender: pace::Sender, rail: Option<Rail>, since_us: u64) -> Link {
         Link {
             address: address.into(),
             since_us,
+            meant,
             rail,
             stage: RefCell::default(),
             settled: Latch::default(),
@@ -367,6 +376,11 @@ impl Link {
     /// The address of its server.
     pub(super) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The server that is meant there.
+    pub(super) fn meant(&self) -> Meant {
+        self.meant
     }
 
     /// Bytes of calls that are not answered.
@@ -537,6 +551,14 @@ fn untimed(bytes: &[u8], flags: Flags) -> Result<(Option<Served>, &[u8]), Decode
     Ok((Some(served), reader.bytes(rest)?))
 }
 
+/// The connections to an address.
+fn links_to<'a>(
+    links: &'a BTreeMap<(String, Meant), Rc<Link>>,
+    address: &str,
+) -> impl Iterator<Item = &'a Rc<Link>> {
+    Meant::ALL.iter().filter_map(move |meant| links.get(&(address.to_owned(), *meant)))
+}
+
 fn are_open(links: &[Rc<Link>]) -> Vec<Rc<Link>> {
     links.iter().filter(|link| link.open().is_ok()).cloned().collect()
 }
@@ -549,7 +571,7 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
     }) else {
         return;
     };
-    let opening = world.timeout(HANDSHAKE_US, connect(&world, &identity, &address));
+    let opening = world.timeout(HANDSHAKE_US, connect(&world, &identity, link.meant, &address));
     let opened = opening.await.unwrap_or(Err(CallError::Unreachable));
     let opened = opened.and_then(|opened| {
         let peers = peers.upgrade().ok_or(CallError::Unreachable)?;
@@ -581,7 +603,7 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
             let writer = send_queue.clone();
             world.spawn("requests out", async move { writer.write(|| {}).await });
             let identity = Identity { cluster, ..identity };
-            let reading = read(&world, receiver, &link, &opened);
+            let reading = reading::read(&world, receiver, &link, &opened);
             if address.contains(LIST) {
                 let followed = is_followed(&world, &identity, &link, &server);
                 let ends = select(Box::pin(reading), Box::pin(followed));
@@ -607,81 +629,4 @@ async fn open(peers: Weak<Inner>, address: String, link: Rc<Link>) {
         Some(peers) => peers.remove(&link, error),
         None => link.close(error),
     }
-}
-
-/// Delivers answers to the waiting calls, and sends what the server grants, until the connection ends or an invalid frame
-/// arrives. It never waits for anything else, so a server need not wait for what it has granted.
-async fn read(world: &World, mut receiver: Receiver, link: &Link, open: &Open) {
-    loop {
-        let received = receiver.recv().await;
-        link.heard_us.set(world.now());
-        match received {
-            Ok(Some(frame)) if frame.header.flags.is_reply() && frame.header.cluster == open.cluster => {
-                let taken = if frame.header.kind == Grant::KIND {
-                    open.requests.granted(&frame, &open.send_queue).map_err(BadPiece::Record)
-                } else {
-                    if frame.header.kind != Piece::KIND {
-                        open.requests.crowded(frame.header.flags.is_crowded());
-                    }
-                    deliver(frame, link, open)
-                };
-                if let Err(error) = taken {
-                    return tracing::warn!(
-                        server = &*link.address,
-                        "the connection is closed, because the server breaks the protocol: {error}"
-                    );
-                }
-            }
-            Ok(Some(_)) => return tracing::debug!("a frame that is not an answer of this cluster"),
-            Ok(None) => return,
-            Err(error) => return tracing::debug!(%error, "cannot receive"),
-        }
-    }
-}
-
-/// Gives a frame to the call that waits for it. If no call does any more, it is dropped, or refused if it announces more.
-fn deliver(frame: Frame, link: &Link, open: &Open) -> Result<(), BadPiece> {
-    let request = frame.header.request;
-    let arriving = match link.pending.borrow().get(&request) {
-        Some(pending) => {
-            if let Some(begun) = &pending.begun {
-                begun.0.set(true);
-            }
-            pending.arriving.clone()
-        }
-        None => {
-            if frame.header.flags.is_announced() {
-                refuse(&frame, &open.send_queue);
-            }
-            return Ok(());
-        }
-    };
-    let answer = match arriving {
-        Some(arriving) => {
-            if let Some(Piece { lost, timeouts }) = said(&frame) {
-                open.meter.timeouts(timeouts);
-                arriving.lost(open.meter.lost(lost));
-            }
-            open.meter.came(&frame);
-            arriving.take(frame, &open.send_queue, &open.meter)?
-        }
-        None if frame.header.flags.is_announced() => return Err(BadPiece::Stray),
-        None => Some(frame),
-    };
-    if let Some(answer) = answer
-        && let Some(pending) = link.pending.borrow_mut().get_mut(&request)
-    {
-        pending.put(Ok(answer));
-    }
-    Ok(())
-}
-
-/// How many packets of the connection were lost so far, if the frame tells.
-fn said(frame: &Frame) -> Option<Piece> {
-    if frame.header.kind == Piece::KIND {
-        return wire::from_bytes(&frame.record).ok();
-    }
-    // 0 tells nothing: small answers have it, too.
-    let is_whole = !frame.header.flags.is_announced() && frame.header.bulk > 0;
-    is_whole.then_some(Piece { lost: frame.header.bulk, timeouts: 0 })
 }

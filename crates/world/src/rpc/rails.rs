@@ -8,6 +8,7 @@ use types::RAIL;
 use types::code_probe::{CodeProbe, hit};
 
 use super::connect::{Silence, connect_to};
+use super::handshake::Target;
 use super::peers::Link;
 use super::{CallError, Identity};
 use crate::World;
@@ -147,7 +148,9 @@ pub(super) async fn is_cut(world: &World, identity: &Identity, link: &Link, rail
     loop {
         silence.wait(world, link).await;
         let answers = |address| async move {
-            let asked = world.timeout(ANSWER_US, connect_to(world, identity, address)).await;
+            let asked = world
+                .timeout(ANSWER_US, connect_to(world, identity, Target { meant: link.meant(), address }))
+                .await;
             match asked {
                 Some(Ok(opened)) => opened.name == rail.rails.name,
                 None | Some(Err(CallError::Unreachable)) => false,

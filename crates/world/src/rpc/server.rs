@@ -68,6 +68,10 @@ pub(super) async fn serve_within(
     handler: Handler,
     bounds: Bounds,
 ) {
+    let mut identity = identity;
+    if identity.name.is_empty() {
+        identity.name = listener.address();
+    }
     let server = Server {
         world: world.clone(),
         identity,

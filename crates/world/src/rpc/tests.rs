@@ -5,6 +5,7 @@ mod announced;
 mod credit;
 mod doubts;
 mod rails;
+mod relay;
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -12,16 +13,17 @@ use std::rc::Rc;
 
 use futures_util::future::select;
 use types::messages::Refused;
-use types::messages::session::{Hello, Role};
+use types::messages::session::{Hello, Meant, Role};
 use types::wire::{self, Codec, DecodeError, Flags, Key, Reader, Record, Request, VERSION};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
-use super::handshake::initiate;
+use super::handshake::{Target, initiate};
 use super::{Answer, CallError, Handler, Identity, Peers, serve, serve_on_threads};
 use crate::{Frame, SimOptions, Simulation, World};
 
 const CLUSTER: ClusterId = ClusterId([7; 16]);
 const SERVER: &str = "server:7";
+const TARGET: Target<'static> = Target { meant: Meant::Brick, address: SERVER };
 /// Asks for a refusal.
 const NO: u64 = 1_000_000;
 /// Asks for an answer that never comes.
@@ -300,7 +302,7 @@ fn answers_that_nobody_takes_are_bounded() {
         server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
         let client = sim.node("client");
         let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
-        initiate(&client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
+        initiate(&client, &identity(Role::Client), TARGET, &mut sender, &mut receiver).await.unwrap();
         for number in 0..200 {
             let mut asked = request(&Ask(number));
             (asked.header.request, asked.header.epoch) = (number + 1, Epoch(5));
@@ -422,14 +424,22 @@ fn request<R: Record>(record: &R) -> Frame {
 
 fn refused(frame: Option<Frame>) -> Option<Refusal> {
     let frame = frame?;
-    assert!(frame.header.flags.is_refusal() && frame.header.cluster == CLUSTER);
+    assert!(frame.header.flags.is_refusal());
+    assert_eq!(frame.header.cluster, ClusterId::default(), "a stranger does not learn the cluster");
     Some(wire::from_bytes::<Refused>(&frame.record).unwrap().reason)
 }
 
 #[test]
 fn a_handshake_out_of_order_is_refused() {
     with_server(async |_, client, peers| {
-        let hello = Hello { version_min: VERSION, version_max: VERSION, role: Role::Client, nonce: [3; 32] };
+        let hello = Hello {
+            version_min: VERSION,
+            version_max: VERSION,
+            role: Role::Client,
+            nonce: [3; 32],
+            meant: Meant::Any,
+            address: SERVER.to_owned(),
+        };
         let newer = Hello { version_min: VERSION + 1, version_max: VERSION + 9, ..hello.clone() };
         assert_eq!(refused(say(client, vec![request(&newer)]).await), Some(Refusal::Unsupported));
         let mut newer = request(&hello);

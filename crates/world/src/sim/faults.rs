@@ -50,11 +50,13 @@ pub enum Fault {
     FalseAnswer,
     /// A frame left late, and later ones of its connection before it.
     Overtaken,
+    /// Somebody without the key changed what was on its way.
+    Forged,
 }
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 22] = [
+    pub const ALL: [Fault; 23] = [
         Fault::Kill,
         Fault::KillAtPoll,
         Fault::PowerCut,
@@ -77,6 +79,7 @@ impl Fault {
         Fault::OtherRecord,
         Fault::FalseAnswer,
         Fault::Overtaken,
+        Fault::Forged,
     ];
 }
 

@@ -63,7 +63,7 @@ pub use faults::{DiskFaults, Fault};
 pub use options::SimOptions;
 pub use recording::{DiskEvent, DiskImage, Recording};
 pub use simulation::Simulation;
-pub use tamper::{Passing, Tampering};
+pub use tamper::{Forgery, Passing, Tampering};
 
 pub(crate) use disk::{Disk, SharedDisk};
 pub(crate) use world::{Conn, Listener, Receiver, Sender, StreamReceiver, World};

@@ -8,12 +8,14 @@ use std::io;
 use std::task::{Context, Poll, Waker};
 
 use types::Buf;
-use types::wire::HEADER_LEN;
+use types::wire::{FrameHeader, HEADER_LEN, Seal};
 
 use super::executor::Event;
 use super::faults::Fault;
 use super::prng::Prng;
 use super::state::{State, Traced};
+use super::tamper::Forgery;
+use crate::Frame;
 
 /// A connection. Slots are reused, generations are not.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,8 @@ struct End {
     deaf: bool,
     /// This end has noticed that the connection is broken.
     reset: bool,
+    /// What authenticates the frames that this end sends.
+    seal: Option<Seal>,
     receiver: Option<Waker>,
     sender: Option<Waker>,
 }
@@ -88,6 +92,7 @@ impl End {
             halves: 2,
             deaf: false,
             reset: false,
+            seal: None,
             receiver: None,
             sender: None,
         }
@@ -282,11 +287,57 @@ impl Net {
         self.send_after(state, from.other(), delay, what);
     }
 
-    /// Sends something from the end `from`, if it is still open.
-    pub(super) fn send_if_open(&mut self, state: &State, from: LinkEnd, what: Arrival) {
+    /// From now on every frame that the end `from` sends has a tag.
+    pub(super) fn seal(&mut self, from: LinkEnd, seal: Seal) {
+        if let Some(link) = find(&mut self.slots, from) {
+            link.ends[from.end].seal = Some(seal);
+        }
+    }
+
+    /// Sends a frame from the end `from`. It gets its tag here, so that tags are in the order in which frames leave.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the frame is larger than a receiver accepts.
+    pub(super) fn send_frame(
+        &mut self,
+        state: &State,
+        from: LinkEnd,
+        mut frame: Frame,
+        forgery: Option<Forgery>,
+    ) -> io::Result<()> {
+        let seal = find(&mut self.slots, from).and_then(|link| link.ends[from.end].seal.as_mut());
+        let is_sealed = seal.is_some();
+        let head = frame.encode_header(seal)?;
+        let Frame { header, record, payload } = frame;
+        let what = |head, record: &Vec<u8>, payload: &Buf| Arrival::Frame {
+            head,
+            record: record.clone(),
+            payload: payload.clone(),
+        };
+        match forgery {
+            None => self.send(state, from, Arrival::Frame { head, record, payload }),
+            Some(Forgery::LeaveOut) => {}
+            Some(Forgery::Repeat) => {
+                self.send(state, from, what(head, &record, &payload));
+                self.send(state, from, Arrival::Frame { head, record, payload });
+            }
+            Some(Forgery::Reflect) => {
+                self.send(state, from.other(), Arrival::Frame { head, record, payload });
+            }
+            Some(Forgery::Flip) => {
+                let (head, record, payload) = flipped(header, record, payload, is_sealed);
+                self.send(state, from, Arrival::Frame { head, record, payload });
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a frame from the end `from`, if it is still open.
+    pub(super) fn send_if_open(&mut self, state: &State, from: LinkEnd, frame: Frame) {
         let end = find(&mut self.slots, from).map(|link| &link.ends[from.end]);
         if end.is_some_and(|end| end.halves > 0 && !end.reset) {
-            self.send(state, from, what);
+            // It was of a size that can be sent.
+            let _ = self.send_frame(state, from, frame, None);
         }
     }
 
@@ -539,6 +590,25 @@ impl Net {
             }
         }
     }
+}
+
+/// A frame with a flipped bit, and right checksums if it has any.
+fn flipped(
+    mut header: FrameHeader,
+    mut record: Vec<u8>,
+    payload: Buf,
+    is_sealed: bool,
+) -> ([u8; HEADER_LEN], Vec<u8>, Buf) {
+    let mut bytes = payload.to_vec();
+    match bytes.last_mut().or(record.last_mut()) {
+        Some(byte) => *byte ^= 1,
+        None => header.request ^= 1,
+    }
+    if !is_sealed {
+        header.record_crc = types::checksum::crc(&record);
+        header.payload_crc = if header.flags.is_covered() { 0 } else { types::checksum::crc(&bytes) };
+    }
+    (header.encode(), record, Buf::copy_of(&bytes))
 }
 
 fn find(slots: &mut [Slot], end: LinkEnd) -> Option<&mut Link> {

@@ -9,7 +9,7 @@ use types::Buf;
 use types::wire::Record;
 
 use super::faults::Fault;
-use super::net::{Arrival, LinkEnd};
+use super::net::LinkEnd;
 use super::state::State;
 use crate::Frame;
 
@@ -36,6 +36,21 @@ pub enum Tampering {
     Late(u64),
     /// Its receiver dies before this poll of its tasks, counted from now.
     Kill(u64),
+    /// Somebody on the way, who does not have the key, changes what has left.
+    OnTheWay(Forgery),
+}
+
+/// What somebody without the key does with a frame on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forgery {
+    /// One bit of its record is flipped, or of its payload if it has one. Its checksums are made right.
+    Flip,
+    /// It comes twice.
+    Repeat,
+    /// It does not come.
+    LeaveOut,
+    /// It goes back to its sender.
+    Reflect,
 }
 
 impl Tampering {
@@ -62,9 +77,17 @@ fn tampering(state: &State, from: LinkEnd, frame: &Frame) -> Option<Tampering> {
     tamper(&Passing { from, to, frame })
 }
 
-/// A frame as it is sent, after the test has had its way with it; [`None`] if it is not sent now.
-pub(super) fn pass(state: &Rc<State>, from: LinkEnd, mut frame: Frame) -> io::Result<Option<Arrival>> {
+/// A frame as it is sent, after the test has had its way with it, and what happens to it then; [`None`] if it is not sent now.
+pub(super) fn pass(
+    state: &Rc<State>,
+    from: LinkEnd,
+    mut frame: Frame,
+) -> io::Result<Option<(Frame, Option<Forgery>)>> {
     match tampering(state, from, &frame) {
+        Some(Tampering::OnTheWay(forgery)) => {
+            state.faults.add(Fault::Forged, 1);
+            return Ok(Some((frame, Some(forgery))));
+        }
         None => {}
         Some(Tampering::Payload(payload)) => {
             state.faults.add(Fault::OtherPayload, 1);
@@ -74,22 +97,18 @@ pub(super) fn pass(state: &Rc<State>, from: LinkEnd, mut frame: Frame) -> io::Re
             state.faults.add(Fault::OtherRecord, 1);
             frame.record = record;
         }
-        Some(Tampering::Answer(mut answer)) => {
+        Some(Tampering::Answer(answer)) => {
             state.faults.add(Fault::FalseAnswer, 1);
-            let head = answer.encode_header()?;
-            let what = Arrival::Frame { head, record: answer.record, payload: answer.payload };
-            state.net.borrow_mut().send(state, from.other(), what);
+            state.net.borrow_mut().send_frame(state, from.other(), answer, None)?;
             return Ok(None);
         }
         Some(Tampering::Late(us)) => {
             state.faults.add(Fault::Overtaken, 1);
-            let head = frame.encode_header()?;
-            let what = Arrival::Frame { head, record: frame.record, payload: frame.payload };
             if let Some([node, _]) = state.net.borrow_mut().nodes_of(from) {
                 let (on, until) = (state.clone(), state.executor.now() + us);
                 let later = async move {
                     on.executor.until(until).await;
-                    on.net.borrow_mut().send_if_open(&on, from, what);
+                    on.net.borrow_mut().send_if_open(&on, from, frame);
                 };
                 // A task of the node that sends: it ends with it.
                 state.executor.spawn(node, "late", Box::pin(later));
@@ -101,6 +120,5 @@ pub(super) fn pass(state: &Rc<State>, from: LinkEnd, mut frame: Frame) -> io::Re
             nodes.into_iter().for_each(|[_, to]| state.schedule_kill(to, polls, false));
         }
     }
-    let head = frame.encode_header()?;
-    Ok(Some(Arrival::Frame { head, record: frame.record, payload: frame.payload }))
+    Ok(Some((frame, None)))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use types::Buf;
-use types::wire::HEADER_LEN;
+use types::wire::{HEADER_LEN, Seal};
 
 use super::disk::{Disk, SharedDisk};
 use super::net::{Arrival, LinkEnd};
@@ -244,7 +244,7 @@ pub(crate) struct Conn {
 impl Conn {
     fn new(state: Rc<State>, end: LinkEnd, peer: String) -> Conn {
         let half = || Half { state: state.clone(), end };
-        Conn { peer, sender: Sender(half()), receiver: Receiver(half()) }
+        Conn { peer, sender: Sender(half()), receiver: Receiver { half: half(), seal: None } }
     }
 
     pub(crate) fn peer(&self) -> String {
@@ -261,7 +261,7 @@ impl Conn {
     }
 
     pub(crate) fn split_stream(self) -> (Sender, StreamReceiver) {
-        (self.sender, StreamReceiver { half: self.receiver.0, staged: Vec::new() })
+        (self.sender, StreamReceiver { half: self.receiver.half, staged: Vec::new() })
     }
 }
 
@@ -281,10 +281,15 @@ pub(crate) struct Sender(Half);
 impl Sender {
     pub(crate) async fn send(&mut self, frame: Frame) -> io::Result<()> {
         let Half { state, end } = &self.0;
-        match tamper::pass(state, *end, frame)? {
-            Some(what) => self.put(what).await,
-            None => Ok(()),
-        }
+        let Some((frame, forgery)) = tamper::pass(state, *end, frame)? else { return Ok(()) };
+        self.until_free().await?;
+        state.net.borrow_mut().send_frame(state, *end, frame, forgery)
+    }
+
+    /// From now on every frame has a tag.
+    pub(crate) fn seal(&mut self, seal: Seal) {
+        let Half { state, end } = &self.0;
+        state.net.borrow_mut().seal(*end, seal);
     }
 
     pub(crate) async fn send_all(&mut self, frames: Vec<Frame>) -> io::Result<()> {
@@ -313,23 +318,38 @@ impl Sender {
     }
 
     async fn put(&mut self, what: Arrival) -> io::Result<()> {
+        self.until_free().await?;
         let Half { state, end } = &self.0;
-        poll_fn(|cx| state.net.borrow_mut().poll_send(cx, *end, state.options.window_bytes)).await?;
         state.net.borrow_mut().send(state, *end, what);
         Ok(())
     }
+
+    async fn until_free(&self) -> io::Result<()> {
+        let Half { state, end } = &self.0;
+        poll_fn(|cx| state.net.borrow_mut().poll_send(cx, *end, state.options.window_bytes)).await
+    }
 }
 
-pub(crate) struct Receiver(Half);
+pub(crate) struct Receiver {
+    half: Half,
+    /// What authenticates the frames, once the handshake is done.
+    seal: Option<Seal>,
+}
 
 impl Receiver {
+    /// From now on only frames with the right tag are received.
+    pub(crate) fn seal(&mut self, seal: Seal) {
+        self.seal = Some(seal);
+    }
+
     pub(crate) async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
-        let Half { state, end } = &self.0;
+        let Half { state, end } = &self.half;
+        let seal = self.seal.as_mut();
         match poll_fn(|cx| state.net.borrow_mut().poll_receive(cx, *end)).await? {
             Some(Arrival::Frame { head, record, payload }) => {
-                Frame::from_parts(Frame::decode_header(&head, most)?, record, payload).map(Some)
+                Frame::from_parts(Frame::decode_header(&head, most)?, record, payload, seal).map(Some)
             }
-            Some(Arrival::Bytes(bytes)) => frame_of(&bytes, most).map(Some),
+            Some(Arrival::Bytes(bytes)) => frame_of(&bytes, most, seal).map(Some),
             _ => Ok(None),
         }
     }
@@ -373,11 +393,11 @@ impl StreamReceiver {
 }
 
 /// The frame at the start of `bytes`, read as from a stream.
-fn frame_of(bytes: &[u8], most: usize) -> io::Result<Frame> {
+fn frame_of(bytes: &[u8], most: usize, seal: Option<&mut Seal>) -> io::Result<Frame> {
     let (head, rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(io::ErrorKind::UnexpectedEof)?;
     let header = Frame::decode_header(head, most)?;
     let (record, rest) =
         rest.split_at_checked(header.record_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
     let payload = rest.get(..header.payload_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
-    Frame::from_parts(header, record.to_vec(), Buf::copy_of(payload))
+    Frame::from_parts(header, record.to_vec(), Buf::copy_of(payload), seal)
 }

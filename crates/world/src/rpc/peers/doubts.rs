@@ -1,11 +1,13 @@
-//! Which servers bring no answers, and whether a new connection to one of them can be made.
+//! Which bricks bring no answers, and whether a new connection to one of them can be made.
 
 use futures_util::future::select_all;
 use types::RAIL;
 use types::limits::RAILS_MAX;
+use types::messages::session::Meant;
 
 use super::super::Identity;
 use super::super::connect::connect_to;
+use super::super::handshake::Target;
 use super::{Inner, Peers};
 
 /// A server that owes answers and was silent for so long is doubtful, in microseconds.
@@ -14,12 +16,12 @@ const DOUBT_US: u64 = 1_000_000;
 const FAILED_US: u64 = 3_000_000;
 
 impl Peers {
-    /// Whether calls to the server at `address` bring nothing: no connection can be made, or calls have waited in silence for a
+    /// Whether calls to the brick at `address` bring nothing: no connection can be made, or calls have waited in silence for a
     /// second. Where one of several addresses works, this is false.
     pub fn is_doubtful(&self, address: &str) -> bool {
         let (links, failed, now) = (self.0.links.borrow(), self.0.failed.borrow(), self.0.world.now());
         let has_failed = |rail: &str| failed.get(rail).is_some_and(|tried| now < tried + FAILED_US);
-        let rail_of = |rail: &str| match links.get(rail) {
+        let rail_of = |rail: &str| match links.get(&(rail.to_owned(), Meant::Brick)) {
             Some(link) if link.open().is_ok() => Some(!link.is_silent(now, DOUBT_US)),
             Some(link) if now < link.since_us + DOUBT_US && !has_failed(rail) => None,
             Some(_) => Some(false),
@@ -29,12 +31,12 @@ impl Peers {
         rails.contains(&Some(false)) && !rails.contains(&Some(true))
     }
 
-    /// Whether a new connection to the server at `address`, over one of its addresses, can be made within `us` microseconds. What
+    /// Whether a new connection to the brick at `address`, over one of its addresses, can be made within `us` microseconds. What
     /// the connections in use do says less: calls over them may wait for a disk.
     pub async fn probe(&self, address: &str, us: u64) -> bool {
         let (world, identity) = (&self.0.world, &self.0.identity);
         let identity = &Identity { cluster: self.0.cluster.get(), ..identity.clone() };
-        let rail = |rail| Box::pin(connect_to(world, identity, rail));
+        let rail = |address| Box::pin(connect_to(world, identity, Target { meant: Meant::Brick, address }));
         let mut attempts: Vec<_> = address.split(RAIL).take(RAILS_MAX).map(rail).collect();
         let first = async {
             while !attempts.is_empty() {

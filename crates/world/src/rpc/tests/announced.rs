@@ -222,7 +222,7 @@ fn a_request_that_was_given_up_never_begins() {
 /// A connection of a client that speaks frames itself.
 async fn raw(client: &World) -> (crate::Sender, crate::Receiver) {
     let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
-    let heard = initiate(client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
+    let heard = initiate(client, &identity(Role::Client), TARGET, &mut sender, &mut receiver).await.unwrap();
     let bulk = heard.bulk;
     assert_eq!(bulk.bytes, BULK);
     (sender, receiver)
@@ -494,7 +494,7 @@ fn nothing_is_announced_where_there_is_no_window() {
     sim.block_on("client", async {
         start_eater(&server).await;
         let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
-        initiate(&client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
+        initiate(&client, &identity(Role::Client), TARGET, &mut sender, &mut receiver).await.unwrap();
         sender.send(announcement(1, 1 << 20)).await.unwrap();
         assert!(!matches!(receiver.recv().await, Ok(Some(_))));
     });

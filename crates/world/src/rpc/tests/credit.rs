@@ -152,7 +152,7 @@ fn answers_to_calls_that_were_given_up_do_not_stay_at_the_server() {
 /// A connection of a client that speaks frames itself.
 async fn raw(client: &World) -> (crate::Sender, crate::Receiver) {
     let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
-    initiate(client, &identity(Role::Client), &mut sender, &mut receiver).await.unwrap();
+    initiate(client, &identity(Role::Client), TARGET, &mut sender, &mut receiver).await.unwrap();
     (sender, receiver)
 }
 
