@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::net::ToSocketAddrs;
+use std::net::{TcpListener, ToSocketAddrs};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -187,6 +187,11 @@ pub(crate) fn check_callable(address: &str, callers: &str) -> anyhow::Result<()>
         ));
     }
     Ok(())
+}
+
+/// Refuses an address at which this machine cannot listen, before anything is done that cannot be undone.
+pub(crate) fn check_bind(address: &str) -> anyhow::Result<()> {
+    TcpListener::bind(address).map(drop).map_err(|error| explain_listen(&error, address))
 }
 
 /// The error for an address at which a daemon cannot listen.

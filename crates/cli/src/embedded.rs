@@ -21,7 +21,7 @@ use crate::home::{Home, Plan};
 use crate::new_cluster::{create_store, new_identity};
 use crate::output::Output;
 use crate::problem::problem;
-use crate::process::{self, Started};
+use crate::process::{self, Started, Stopped};
 use crate::remote::{ClusterSnapshot, Remote, Target, explain, real_world};
 use crate::size::Size;
 
@@ -124,6 +124,7 @@ pub(crate) fn fitting_code(bricks: u32) -> Code {
 ///
 /// `tied` daemons die with this process, however it ends.
 pub(crate) fn start(home: &Home, tied: bool, output: &Output) -> anyhow::Result<ClusterSnapshot> {
+    home.secure()?;
     let end = Instant::now() + START_PATIENCE;
     let mut started = launch_bricks(home, tied, end, output)?;
     for (name, address) in home.metas() {
@@ -271,35 +272,52 @@ pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<Volume
     }
 }
 
-/// Stops every daemon of the cluster. Returns the names of those that had to be killed.
-pub(crate) fn stop(home: &Home, output: &Output) -> Vec<String> {
+/// What became of the daemons of a cluster that were to stop.
+#[derive(Default)]
+pub(crate) struct StopReport {
+    /// Names of those that had to be killed.
+    pub(crate) killed: Vec<String>,
+    /// Names of those that still run, and why.
+    pub(crate) running: Vec<(String, &'static str)>,
+}
+
+impl StopReport {
+    fn add(&mut self, name: String, stopped: Stopped) {
+        match stopped {
+            Stopped::ByItself => {}
+            Stopped::Killed => self.killed.push(name),
+            Stopped::Runs(why) => self.running.push((name, why)),
+        }
+    }
+}
+
+/// Stops every daemon of the cluster.
+pub(crate) fn stop(home: &Home, output: &Output) -> StopReport {
     let spinner = output.spinner("stopping");
-    let mut killed = Vec::new();
+    let mut report = StopReport::default();
     let names: Vec<String> = home.metas().into_iter().map(|(name, _)| name).collect();
     let metas: Vec<_> = names.iter().filter_map(|name| Some((name.clone(), home.daemon(name)?))).collect();
     for (_, daemon) in &metas {
-        daemon.signal(nix::sys::signal::Signal::SIGTERM);
+        // One that may not be signalled is named below.
+        let _ = daemon.signal(nix::sys::signal::Signal::SIGTERM);
     }
     for (name, daemon) in metas {
-        if !daemon.stop(STOP_PATIENCE) {
-            killed.push(name);
-        }
+        report.add(name, daemon.stop(STOP_PATIENCE));
     }
     let bricks: Vec<_> =
         home.bricks().filter_map(|b| Some((b.to_string(), home.daemon(&b.to_string())?))).collect();
     for (_, daemon) in &bricks {
-        daemon.signal(nix::sys::signal::Signal::SIGTERM);
+        let _ = daemon.signal(nix::sys::signal::Signal::SIGTERM);
     }
     for (name, daemon) in bricks {
-        if !daemon.stop(STOP_PATIENCE) {
-            killed.push(name);
-        }
+        report.add(name, daemon.stop(STOP_PATIENCE));
     }
-    for name in names.into_iter().chain(home.bricks().map(|b| b.to_string())) {
+    let stays = |name: &String| report.running.iter().any(|(running, _)| running == name);
+    for name in names.into_iter().chain(home.bricks().map(|b| b.to_string())).filter(|name| !stays(name)) {
         let _ = std::fs::remove_file(home.pid_path(&name));
     }
     spinner.finish_and_clear();
-    killed
+    report
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Common parts of the NBD and NFS gates of this machine: daemons that serve a volume to other software until they
 //! are stopped. (A mount ends when it is unmounted: `mountpoint.rs`.)
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::daemon::LISTENING;
 use crate::output::Output;
 use crate::problem::problem;
 use crate::process::{Daemon, Started};
-use crate::remote::Target;
+use crate::remote::{ConnectionArgs, Target};
 use crate::run_files::{self, RunFile};
 
 /// How long a gate may take to start, and how long to make everything stable when it ends.
@@ -68,9 +69,14 @@ pub(crate) fn listen_for_commands(world: &World, kind: &str) -> anyhow::Result<L
     world.block_on(world.listen_at_path(path)).with_context(|| format!("cannot listen at {path}"))
 }
 
-/// The gate of this machine with this URI, or `KIND:VOLUME`.
-pub(crate) fn find(name: &str) -> anyhow::Result<Gate> {
-    let here: Vec<Gate> = KINDS.into_iter().flat_map(running).collect();
+/// The gate of this machine with this URI, or `KIND:VOLUME`; of the cluster that the options name, if they do.
+pub(crate) fn find(name: &str, cluster: &ConnectionArgs) -> anyhow::Result<Gate> {
+    let mut here: Vec<Gate> = KINDS.into_iter().flat_map(running).collect();
+    if (cluster.meta.is_some() || cluster.dir.is_some())
+        && let Some(meta) = cluster.named_meta()?
+    {
+        here.retain(|gate| is_same_cluster(&gate.meta, &meta));
+    }
     let uris: Vec<String> = here.iter().map(|gate| gate.uri.clone()).collect();
     let is_meant = |gate: &Gate| gate.uri == name || format!("{}:{}", gate.kind, gate.volume) == name;
     let mut meant: Vec<Gate> = here.into_iter().filter(is_meant).collect();
@@ -120,18 +126,37 @@ pub(crate) fn wait_until_it_answers(started: &mut Started, output: &Output) -> a
     }
 }
 
-/// Ends the gates of a volume, or the one that listens at `at`.
+/// Ends the gates of a volume, or the one that listens at `at`. Another cluster may have a volume of this name.
 pub(crate) fn stop_all(
     kind: &'static str,
     volume: &str,
     at: Option<&str>,
+    cluster: &ConnectionArgs,
     output: &Output,
 ) -> anyhow::Result<()> {
     let meant = |gate: &Gate| gate.volume == volume && at.is_none_or(|at| gate.at.iter().any(|a| a == at));
-    let gates: Vec<Gate> = running(kind).into_iter().filter(meant).collect();
-    if gates.is_empty() {
-        let what = format!("no gate of volume `{volume}` runs here that `shoal {kind} --stop` could end");
-        return Err(problem(what, "`shoal status` shows the gates of this machine"));
+    let found: Vec<Gate> = running(kind).into_iter().filter(meant).collect();
+    let named = cluster.named_meta()?;
+    let (gates, others): (Vec<Gate>, Vec<Gate>) = match &named {
+        Some(meta) => found.into_iter().partition(|gate| is_same_cluster(&gate.meta, meta)),
+        None => (found, Vec::new()),
+    };
+    let metas: BTreeSet<&str> = gates.iter().chain(&others).map(|gate| gate.meta.as_str()).collect();
+    let choices = || metas.iter().map(|meta| format!("--meta {meta}")).collect::<Vec<_>>().join(", or ");
+    match gates.split_first() {
+        None if others.is_empty() => {
+            let what = format!("no gate of volume `{volume}` runs here that `shoal {kind} --stop` could end");
+            return Err(problem(what, "`shoal status` shows the gates of this machine"));
+        }
+        None => {
+            let what = format!("the gates of a volume `{volume}` that run here are those of another cluster");
+            return Err(problem(what, format!("{} if that is meant", choices())));
+        }
+        Some((first, rest)) if rest.iter().any(|gate| !is_same_cluster(&gate.meta, &first.meta)) => {
+            let what = format!("gates of several clusters with a volume `{volume}` run here");
+            return Err(problem(what, choices()));
+        }
+        Some(_) => {}
     }
     for gate in &gates {
         gate.stop(output)?;
@@ -139,6 +164,11 @@ pub(crate) fn stop_all(
     let uris: Vec<&str> = gates.iter().map(|gate| gate.uri.as_str()).collect();
     output.answer(&json!({ "closed": uris }), || format!("closed {}", uris.join(", ")));
     Ok(())
+}
+
+/// Whether two lists of metadata servers are of one cluster: they have one in common.
+fn is_same_cluster(a: &str, b: &str) -> bool {
+    a.split(',').any(|server| b.split(',').any(|other| other == server))
 }
 
 impl Gate {
@@ -178,7 +208,15 @@ impl Gate {
 
     /// Ends it; makes everything stable.
     pub(crate) fn stop(&self, output: &Output) -> anyhow::Result<()> {
-        self.daemon.signal(nix::sys::signal::Signal::SIGTERM);
+        self.daemon.signal(nix::sys::signal::Signal::SIGTERM).map_err(|error| {
+            let what = format!(
+                "the gate at {} (pid {}) cannot be stopped: {}",
+                self.uri,
+                self.daemon.pid(),
+                error.desc()
+            );
+            problem(what, "the same command by the user who has started it, or with sudo")
+        })?;
         let spinner = output.spinner("making everything stable");
         let gone = self.daemon.wait_gone(FLUSH_PATIENCE);
         spinner.finish_and_clear();
@@ -188,5 +226,16 @@ impl Gate {
         let (uri, pid) = (&self.uri, self.daemon.pid());
         let what = format!("the gate at {uri} (pid {pid}) still has bytes to make stable");
         Err(problem(what, "`shoal status`: are the metadata service and enough bricks up?"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_are_the_same_if_they_share_a_server() {
+        assert!(is_same_cluster("a:1,b:1", "b:1,c:1") && is_same_cluster("a:1", "a:1"));
+        assert!(!is_same_cluster("a:1,b:1", "c:1") && !is_same_cluster("a:1", "a:11"));
     }
 }

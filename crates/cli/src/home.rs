@@ -10,8 +10,6 @@
 //! ```
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -19,6 +17,7 @@ use serde_json::{Value, json};
 use types::wire::Key;
 use types::{BrickId, ClusterId, Code};
 
+use crate::private;
 use crate::problem::problem;
 use crate::process::Daemon;
 use crate::size::Size;
@@ -94,10 +93,7 @@ impl Home {
 
     /// Makes the subdirectories and the key. The directory holds a cluster only after [`Home::commit`].
     pub(crate) fn prepare(dir: &Path, plan: Plan, key: &Key) -> anyhow::Result<Home> {
-        for part in [FIRST_META, "bricks", "run", "log"] {
-            let path = dir.join(part);
-            fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        }
+        make_dirs(dir)?;
         let dir = fs::canonicalize(dir).with_context(|| format!("cannot find {}", dir.display()))?;
         let home = Home { dir, plan };
         write_key(&home.key_path(), key)?;
@@ -107,8 +103,17 @@ impl Home {
     /// Writes the plan. From here on `dir` holds a cluster.
     pub(crate) fn commit(&self) -> anyhow::Result<()> {
         let path = self.dir.join("cluster.json");
-        let text = format!("{:#}\n", self.plan.to_json());
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        private::write(&path, &format!("{:#}\n", self.plan.to_json()))
+    }
+
+    /// Takes the rights of other users away from its directories, its plan and its key. Its daemons do so for the rest.
+    ///
+    /// # Errors
+    /// Something belongs to somebody else.
+    pub(crate) fn secure(&self) -> anyhow::Result<()> {
+        make_dirs(&self.dir)?;
+        private::secure(&self.dir.join("cluster.json"))?;
+        private::secure(&self.key_path())
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -170,13 +175,16 @@ impl Home {
     }
 }
 
+/// Makes the directories of a cluster, or takes those that are there.
+fn make_dirs(dir: &Path) -> anyhow::Result<()> {
+    private::make_dir(dir)?;
+    [FIRST_META, "bricks", "run", "log"].iter().try_for_each(|part| private::make_part(&dir.join(part)))
+}
+
 /// Writes a key file that only its owner may read.
 pub(crate) fn write_key(path: &Path, key: &Key) -> anyhow::Result<()> {
     let hex: String = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| writeln!(file, "{hex}"))
-        .with_context(|| format!("cannot write the key {}", path.display()))
+    private::write(path, &format!("{hex}\n"))
 }
 
 /// Reads a key file.

@@ -5,10 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::libc;
+use world::file_lock;
 
 /// The process that has locked a file, as text.
 pub(crate) fn of(path: &Path) -> String {
-    match fs::metadata(path).ok().and_then(|file| pid_of(&locks(), file.dev(), file.ino())) {
+    match file_lock::holder(path).or_else(|| listed(path)) {
         None => "another process".to_owned(),
         Some(pid) => match command_of(pid) {
             None => format!("process {pid}"),
@@ -17,8 +18,9 @@ pub(crate) fn of(path: &Path) -> String {
     }
 }
 
-fn locks() -> String {
-    fs::read_to_string("/proc/locks").unwrap_or_default()
+fn listed(path: &Path) -> Option<u32> {
+    let file = fs::metadata(path).ok()?;
+    pid_of(&fs::read_to_string("/proc/locks").unwrap_or_default(), file.dev(), file.ino())
 }
 
 /// The holder in the kernel's table of locks: `1: FLOCK ADVISORY WRITE 708 fe:00:1316 0 EOF`. [`None`] if it runs in

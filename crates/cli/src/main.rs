@@ -14,6 +14,7 @@
 mod cache_file;
 mod commands;
 mod daemon;
+mod damage;
 mod demo;
 mod device_class;
 mod device_profile;
@@ -27,6 +28,7 @@ mod new_cluster;
 mod output;
 mod peers;
 mod picture;
+mod private;
 mod problem;
 mod process;
 mod progress;
@@ -107,17 +109,24 @@ each one's --help has its lines of the example.";
 fn main() -> ExitCode {
     abort_on_panic();
     daemon::close_inherited();
-    let shoal = match mount8::translate(&std::env::args_os().collect::<Vec<_>>()) {
-        None => Shoal::parse(),
-        Some(Ok(words)) if words.is_empty() => return ExitCode::SUCCESS,
-        Some(Ok(words)) => Shoal::parse_from(words),
-        Some(Err(error)) => {
-            Output::new(false).error(&error);
-            return ExitCode::FAILURE;
+    let done = match mount8::translate(&std::env::args_os().collect::<Vec<_>>()) {
+        None => {
+            let shoal = Shoal::parse();
+            let output = Output::new(shoal.json);
+            return ended(run(shoal.command, &output), &output);
         }
+        Some(Ok(mounting)) if mounting.words.is_empty() => Ok(()),
+        Some(Ok(mounting)) => {
+            let shoal = Shoal::parse_from(&mounting.words);
+            run(shoal.command, &Output::silent()).and_then(|()| mounting.finish())
+        }
+        Some(Err(error)) => Err(error),
     };
-    let output = Output::new(shoal.json);
-    match run(shoal.command, &output) {
+    ended(done, &Output::silent())
+}
+
+fn ended(done: anyhow::Result<()>, output: &Output) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output.error(&error);
@@ -130,6 +139,10 @@ fn main() -> ExitCode {
 fn abort_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
+        if let Some(error) = damage::explain(info) {
+            Output::new(false).error(&error);
+            std::process::exit(1);
+        }
         tell(info);
         std::process::abort();
     }));

@@ -23,7 +23,7 @@ const NONE: MsFlags = MsFlags::empty();
 const ATIMES: MsFlags = MsFlags::MS_NOATIME.union(MsFlags::MS_STRICTATIME).union(MsFlags::MS_RELATIME);
 
 /// Options for which the kernel has a flag: the name, the flags to clear, the flags to set after that.
-const FLAGS: [(&str, MsFlags, MsFlags); 13] = [
+const FLAGS: [(&str, MsFlags, MsFlags); 16] = [
     ("ro", NONE, MsFlags::MS_RDONLY),
     ("rw", MsFlags::MS_RDONLY, NONE),
     ("nosuid", NONE, MsFlags::MS_NOSUID),
@@ -37,16 +37,53 @@ const FLAGS: [(&str, MsFlags, MsFlags); 13] = [
     ("noatime", ATIMES, MsFlags::MS_NOATIME),
     ("relatime", ATIMES, MsFlags::MS_RELATIME),
     ("strictatime", ATIMES, MsFlags::MS_STRICTATIME),
+    ("sync", NONE, MsFlags::MS_SYNCHRONOUS),
+    ("async", MsFlags::MS_SYNCHRONOUS, NONE),
+    ("dirsync", NONE, MsFlags::MS_DIRSYNC),
 ];
+/// Words that a new mount gets by a remount, because the kernel takes them and this program has no option for them.
+const BY_REMOUNT: [&str; 5] = ["noexec", "nodiratime", "strictatime", "sync", "dirsync"];
 /// Options of `shoal mount` with a value, as mount(8) passes them.
-const WITH_VALUE: [&str; 9] =
-    ["meta", "key-file", "memory", "encode", "threads", "log", "cache-dir", "cache", "receive-window"];
+const WITH_VALUE: [&str; 10] =
+    ["meta", "key-file", "dir", "memory", "encode", "threads", "log", "cache-dir", "cache", "receive-window"];
 /// Options without a value.
 const PLAIN: [(&str, &str); 3] =
     [("ro", "--read-only"), ("noatime", "--noatime"), ("exclusive", "--exclusive")];
-/// Options for mount(8) itself: when a line of /etc/fstab is used, or by whom. Ignored here.
-const IGNORED: [&str; 11] =
-    ["rw", "auto", "noauto", "defaults", "nofail", "_netdev", "relatime", "nosuid", "nodev", "suid", "dev"];
+/// Options for mount(8) itself: when a line of /etc/fstab is used, or by whom. And what every mount of Shoal is anyway. Ignored
+/// here.
+const IGNORED: [&str; 29] = [
+    "rw",
+    "auto",
+    "noauto",
+    "defaults",
+    "nofail",
+    "_netdev",
+    "relatime",
+    "nosuid",
+    "nodev",
+    "suid",
+    "dev",
+    "exec",
+    "async",
+    "atime",
+    "diratime",
+    "norelatime",
+    "nostrictatime",
+    "nolazytime",
+    "noiversion",
+    "nomand",
+    "silent",
+    "loud",
+    "user",
+    "users",
+    "nouser",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+];
+/// Beginnings of such options.
+const IGNORED_STARTS: [&str; 4] = ["x-", "X-", "comment=", "user="];
 
 /// A request of mount(8).
 #[derive(Debug, PartialEq, Eq)]
@@ -56,15 +93,32 @@ struct Request {
     options: Vec<String>,
 }
 
-/// If mount(8) has called this program: the equivalent `shoal` command line. A remount is done here, and the result
-/// is empty.
-pub(crate) fn translate(arguments: &[OsString]) -> Option<anyhow::Result<Vec<OsString>>> {
+/// What mount(8) wants of this program.
+pub(crate) struct Mounting {
+    /// The equivalent `shoal` command line; empty if all is done.
+    pub(crate) words: Vec<OsString>,
+    dir: PathBuf,
+    flags: Vec<String>,
+}
+
+impl Mounting {
+    /// Gives the new mount the kernel's flags that it still lacks.
+    pub(crate) fn finish(&self) -> anyhow::Result<()> {
+        if self.flags.is_empty() { Ok(()) } else { remount(&self.dir, &self.flags) }
+    }
+}
+
+/// If mount(8) has called this program: what it wants. A remount is done here.
+pub(crate) fn translate(arguments: &[OsString]) -> Option<anyhow::Result<Mounting>> {
     let request = parse(arguments)?;
-    Some(if request.options.iter().any(|option| option == "remount") {
-        remount(&request.dir, &request.options).map(|()| Vec::new())
-    } else {
-        command(&request)
-    })
+    let is_remount = request.options.iter().any(|option| option == "remount");
+    let words = match is_remount {
+        true => remount(&request.dir, &request.options).map(|()| Vec::new()),
+        false => command(&request),
+    };
+    let by_remount = |option: &String| !is_remount && BY_REMOUNT.contains(&option.as_str());
+    let flags = request.options.iter().filter(|option| by_remount(option)).cloned().collect();
+    Some(words.map(|words| Mounting { words, dir: request.dir, flags }))
 }
 
 fn parse(arguments: &[OsString]) -> Option<Request> {
@@ -124,7 +178,10 @@ fn command(request: &Request) -> anyhow::Result<Vec<OsString>> {
             words.push((*word).into());
         } else if WITH_VALUE.contains(&name) {
             words.extend([format!("--{name}").into(), value.into()]);
-        } else if !IGNORED.contains(&option.as_str()) && !option.starts_with("x-") {
+        } else if !IGNORED.contains(&option.as_str())
+            && !BY_REMOUNT.contains(&option.as_str())
+            && !IGNORED_STARTS.iter().any(|start| option.starts_with(start))
+        {
             let known = PLAIN.iter().map(|(name, _)| (*name).to_owned());
             let known = known.chain(WITH_VALUE.iter().map(|name| format!("{name}=...")));
             let hint = known.collect::<Vec<_>>().join(", ");
@@ -171,6 +228,9 @@ mod tests {
             Ok(expected.to_owned())
         );
         assert_eq!(line("rw"), Ok("shoal mount -- main /mnt".to_owned()));
+        let usual = "defaults,nodiratime,relatime,strictatime,nosuid,nodev,noexec,sync,dirsync,async,exec,user=me,X-mount.mkdir";
+        assert_eq!(line(usual), Ok("shoal mount -- main /mnt".to_owned()));
+        assert_eq!(line("dir=/srv/c"), Ok("shoal mount --dir /srv/c -- main /mnt".to_owned()));
         assert!(line("rw,compress").is_err_and(|error| error.contains("compress")));
     }
 
@@ -185,5 +245,6 @@ mod tests {
         assert_eq!(options("relatime,noatime"), MsFlags::MS_NOATIME);
         assert_eq!(options("noatime,relatime"), MsFlags::MS_RELATIME);
         assert_eq!(options("noatime,strictatime"), MsFlags::MS_STRICTATIME);
+        assert_eq!(options("noexec,sync,dirsync,async"), MsFlags::MS_NOEXEC | MsFlags::MS_DIRSYNC);
     }
 }

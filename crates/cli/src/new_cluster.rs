@@ -7,6 +7,7 @@ use types::wire::Key;
 use types::{ClusterId, ShardId};
 use world::World;
 
+use crate::private;
 use crate::problem::problem;
 
 /// Name of the metadata store within its directory.
@@ -43,7 +44,7 @@ pub(crate) fn create_shard_store(
 
 /// An engine without a cluster in `dir`, and its path.
 fn new_store(dir: &Path) -> anyhow::Result<(meta::Engine, PathBuf)> {
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    private::make_dir(dir)?;
     let path = store_path(dir);
     let engine = meta::Engine::open_redb(&path).with_context(|| format!("cannot make {}", path.display()))?;
     if let Some(cluster) =

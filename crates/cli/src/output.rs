@@ -11,11 +11,18 @@ use crate::problem::remedy;
 /// The output of one command.
 pub(crate) struct Output {
     json: bool,
+    /// Nothing but errors is said.
+    is_silent: bool,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Output {
-        Output { json }
+        Output { json, is_silent: false }
+    }
+
+    /// Says errors only, as a helper of mount(8) does.
+    pub(crate) fn silent() -> Output {
+        Output { json: false, is_silent: true }
     }
 
     /// Whether the answer is one JSON document.
@@ -30,6 +37,9 @@ impl Output {
 
     /// The same for a long document, which is made only if needed.
     pub(crate) fn answer_by(&self, document: impl FnOnce() -> Value, words: impl FnOnce() -> String) {
+        if self.is_silent {
+            return;
+        }
         let text = if self.json {
             serde_json::to_string_pretty(&document()).expect("a JSON value can always be written")
         } else {
@@ -43,7 +53,7 @@ impl Output {
     pub(crate) fn say(&self, line: &str) {
         if self.json {
             let _ = writeln!(std::io::stderr(), "{line}");
-        } else {
+        } else if !self.is_silent {
             let _ = writeln!(std::io::stdout(), "{line}");
         }
     }

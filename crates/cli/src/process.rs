@@ -4,16 +4,39 @@
 //! process is never signalled.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::private;
+
+/// Longest pid file, in bytes.
+const PID_FILE_MAX: u64 = 64;
+/// Words of a command line among which the command of a daemon is.
+const COMMAND_WORDS: usize = 4;
+/// The commands that run as daemons.
+const DAEMONS: [&str; 5] = ["meta", "brick", "mount", "nbd", "nfs"];
+/// How long a killed process may take to be gone.
+const KILL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What became of a daemon that was to stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stopped {
+    ByItself,
+    Killed,
+    /// It still runs, for this reason.
+    Runs(&'static str),
+}
 
 /// One run of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,18 +54,31 @@ impl Daemon {
         (state != "Z" && state != "X").then_some(Daemon { pid, started })
     }
 
-    /// The process in a pid file, if it still runs.
+    /// The process in a pid file, if it still runs, is a daemon of Shoal, and belongs to the user who has written the file: nobody
+    /// can make us signal another one.
     pub(crate) fn read(pid_file: &Path) -> Option<Daemon> {
-        let text = fs::read_to_string(pid_file).ok()?;
+        let mut file =
+            File::options().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(pid_file).ok()?;
+        let mut text = String::new();
+        file.by_ref().take(PID_FILE_MAX).read_to_string(&mut text).ok()?;
         let (pid, started) = text.trim().split_once(' ')?;
         let daemon = Daemon { pid: pid.parse().ok()?, started: started.parse().ok()? };
-        daemon.is_running().then_some(daemon)
+        let writer = file.metadata().ok()?.uid();
+        let user = fs::metadata(format!("/proc/{}", daemon.pid)).ok()?.uid();
+        // Last: a process that has ended before may have been followed by another one with its pid.
+        (user == writer && is_daemon(&daemon.command()) && daemon.is_running()).then_some(daemon)
+    }
+
+    /// The first words of its command line.
+    fn command(&self) -> Vec<String> {
+        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let words = line.split(|byte| *byte == 0).take(COMMAND_WORDS);
+        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
     }
 
     /// Writes a pid file.
     pub(crate) fn write(&self, pid_file: &Path) -> anyhow::Result<()> {
-        fs::write(pid_file, format!("{} {}\n", self.pid, self.started))
-            .with_context(|| format!("cannot write {}", pid_file.display()))
+        private::write(pid_file, &format!("{} {}\n", self.pid, self.started))
     }
 
     /// Its pid.
@@ -56,9 +92,13 @@ impl Daemon {
     }
 
     /// Sends a signal. It is not an error if the process has ended.
-    pub(crate) fn signal(&self, signal: Signal) {
-        if self.is_running() {
-            let _ = kill(Pid::from_raw(self.pid), signal);
+    ///
+    /// # Errors
+    /// This user may not.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        match self.is_running().then(|| kill(Pid::from_raw(self.pid), signal)) {
+            None | Some(Ok(()) | Err(Errno::ESRCH)) => Ok(()),
+            Some(Err(error)) => Err(error),
         }
     }
 
@@ -74,16 +114,24 @@ impl Daemon {
         true
     }
 
-    /// Asks it to end, and kills it after `patience`. True if it ended by itself.
-    pub(crate) fn stop(&self, patience: Duration) -> bool {
-        self.signal(Signal::SIGTERM);
-        if self.wait_gone(patience) {
-            return true;
+    /// Asks it to end, and kills it after `patience`.
+    pub(crate) fn stop(&self, patience: Duration) -> Stopped {
+        if let Err(error) = self.signal(Signal::SIGTERM) {
+            return Stopped::Runs(error.desc());
         }
-        self.signal(Signal::SIGKILL);
-        self.wait_gone(Duration::from_secs(5));
-        false
+        if self.wait_gone(patience) {
+            return Stopped::ByItself;
+        }
+        if let Err(error) = self.signal(Signal::SIGKILL) {
+            return Stopped::Runs(error.desc());
+        }
+        if self.wait_gone(KILL_PATIENCE) { Stopped::Killed } else { Stopped::Runs("it waits in the kernel") }
     }
+}
+
+/// Whether a command line is that of a daemon.
+fn is_daemon(words: &[String]) -> bool {
+    words.iter().skip(1).any(|word| DAEMONS.contains(&word.as_str()))
 }
 
 /// State and start time from `/proc/PID/stat`. The process name before them may have any characters.
@@ -123,10 +171,9 @@ pub(crate) fn start(name: &str, args: &[OsString], log: &Path) -> anyhow::Result
 
 fn open_log(log: &Path) -> anyhow::Result<File> {
     if let Some(dir) = log.parent() {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        private::make_log_dir(dir)?;
     }
-    let file = OpenOptions::new().create(true).append(true).open(log);
-    file.with_context(|| format!("cannot open the log {}", log.display()))
+    private::open_log(log)
 }
 
 impl Started {
@@ -180,6 +227,17 @@ mod tests {
         assert!(me.is_running());
         let other = Daemon { started: me.started + 1, ..me };
         assert!(!other.is_running());
+        // It is no daemon of Shoal, so a pid file that names it names nobody.
+        let file = std::env::temp_dir().join(format!("shoal-pid-{}", std::process::id()));
+        me.write(&file).expect("a pid file");
+        assert_eq!(Daemon::read(&file), None);
+        fs::remove_file(&file).expect("made above");
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert!(
+            is_daemon(&words("/usr/bin/shoal brick --disk x"))
+                && is_daemon(&words("shoal --json mount main"))
+        );
+        assert!(!is_daemon(&words("meta -x")) && !is_daemon(&words("sleep 300")));
         let stat = "12 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
         assert_eq!(parse_stat(stat), Some(("S", 4242)));
     }

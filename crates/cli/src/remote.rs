@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::net::ToSocketAddrs;
 use std::ops::Deref;
 use std::path::PathBuf;
 
@@ -53,14 +54,35 @@ impl ConnectionArgs {
         self.dir.clone().unwrap_or_else(default_dir)
     }
 
+    /// The metadata servers of the cluster that is meant, if the options name them, or the directory has a cluster.
+    pub(crate) fn named_meta(&self) -> anyhow::Result<Option<String>> {
+        match &self.meta {
+            Some(meta) => Ok(Some(meta.clone())),
+            None => Ok(Home::open(&self.dir())?.map(|home| home.meta_address())),
+        }
+    }
+
     /// Determines the cluster.
     pub(crate) fn target(&self) -> anyhow::Result<Target> {
         let Some(meta) = &self.meta else {
             return Target::embedded(&Home::require(&self.dir())?);
         };
+        if let Some(wrong) = meta.split(',').find(|server| !is_address(server)) {
+            let what = format!("--meta {meta}: `{wrong}` has no port, or none from 1 to 65535");
+            return Err(problem(what, "HOST:PORT, as in 10.0.0.1:7400 or [fd00::1]:7400"));
+        }
         let key = self.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
         Ok(Target { meta: meta.clone(), key, key_file: self.key_file.clone() })
     }
+}
+
+/// Whether a text is HOST:PORT.
+fn is_address(text: &str) -> bool {
+    let bracketed = |host: &str| host.starts_with('[') && host.ends_with(']');
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let is_host = !host.is_empty() && (bracketed(host) || !host.contains([':', '[', ']']));
+        is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
+    })
 }
 
 impl Target {
@@ -440,10 +462,16 @@ pub(crate) fn explain(error: CallError, address: &str) -> anyhow::Error {
         CallError::Refused(refusal) => {
             anyhow::anyhow!("the metadata service at {address} refused: {refusal}")
         }
-        CallError::Unreachable => problem(
-            format!("the metadata service at {address} does not answer"),
-            "`shoal up` for a cluster of this machine; otherwise check --meta, and that `shoal meta` runs there",
-        ),
+        CallError::Unreachable => match address.split(',').find(|server| server.to_socket_addrs().is_err()) {
+            Some(unknown) => problem(
+                format!("this machine knows no address of {unknown}, which should be a metadata server"),
+                "check the name in --meta, or use a number: `getent hosts NAME` asks as this command does",
+            ),
+            None => problem(
+                format!("the metadata service at {address} does not answer"),
+                "`shoal up` for a cluster of this machine; otherwise check --meta, and that `shoal meta` runs there",
+            ),
+        },
         CallError::WrongKey => problem(
             format!("the metadata service at {address} has another key than this command"),
             "--key-file with the key of that cluster",
@@ -458,5 +486,18 @@ pub(crate) fn explain(error: CallError, address: &str) -> anyhow::Error {
             ),
             "check --meta",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        assert!(["localhost:7400", "10.0.0.1:1", "[::1]:7400", "a-b.c:65535"].into_iter().all(is_address));
+        let wrong =
+            ["localhost", "[::1]", "::1", "::1:7400", "[::1]:99999", ":7400", "a:0", "a:b", "", "a:7400 "];
+        assert!(!wrong.into_iter().any(is_address));
     }
 }

@@ -5,27 +5,26 @@
 //! processes of the others. So a command looks only at the files of its own PID namespace, and leaves the others alone.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Once;
 
 use anyhow::Context;
 use serde_json::Value;
+use world::private_files;
 
+use crate::private;
+use crate::problem::problem;
 use crate::process::Daemon;
 
-/// The directory for root's daemons.
-const RUN_DIR: &str = "/run/shoal";
-
-/// The directory for this user's daemons.
-fn run_dir() -> PathBuf {
-    let user = nix::unistd::geteuid();
-    if user.is_root() {
-        return PathBuf::from(RUN_DIR);
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) => Path::new(&dir).join("shoal"),
-        None => std::env::temp_dir().join(format!("shoal-{user}")),
-    }
+/// The directory for this user's daemons. Nobody else can have put anything there.
+fn run_dir() -> anyhow::Result<PathBuf> {
+    private_files::run_dir().map_err(|error| {
+        problem(
+            format!("the directory for files of running daemons cannot be used: {error}"),
+            "remove it if nothing of yours is in it; or XDG_RUNTIME_DIR=DIR with a directory of your own",
+        )
+    })
 }
 
 /// The id of this process's PID namespace.
@@ -38,12 +37,12 @@ fn pid_namespace() -> anyhow::Result<u64> {
 pub(crate) fn receive_window_file() -> anyhow::Result<PathBuf> {
     let file = "/proc/self/ns/net";
     let namespace = fs::metadata(file).with_context(|| format!("cannot look at {file}"))?.ino();
-    Ok(run_dir().join(format!("receive-window-{namespace}")))
+    Ok(run_dir()?.join(format!("receive-window-{namespace}")))
 }
 
 /// The path of the files of this process, without their ending.
 fn path(kind: &str) -> anyhow::Result<PathBuf> {
-    Ok(run_dir().join(format!("{kind}-{}-{}", pid_namespace()?, std::process::id())))
+    Ok(run_dir()?.join(format!("{kind}-{}-{}", pid_namespace()?, std::process::id())))
 }
 
 /// Where this daemon answers commands, if it listens.
@@ -53,18 +52,7 @@ pub(crate) fn socket_path(kind: &str) -> anyhow::Result<PathBuf> {
 
 /// A socket of this user's daemons that other programs know by its name. Makes the directory, for this user only.
 pub(crate) fn shared_socket(name: &str) -> anyhow::Result<PathBuf> {
-    let dir = run_dir();
-    make_dir(&dir)?;
-    Ok(dir.join(name))
-}
-
-/// Makes the directory of run files, for this user only.
-fn make_dir(dir: &Path) -> anyhow::Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .with_context(|| format!("cannot make {}", dir.display()))
+    Ok(run_dir()?.join(name))
 }
 
 /// The run file of this daemon; removed when dropped.
@@ -75,12 +63,10 @@ pub(crate) struct RunFile {
 impl RunFile {
     /// Makes the run file of this process, a daemon of this `kind`.
     pub(crate) fn create(kind: &str, what: &Value) -> anyhow::Result<RunFile> {
-        let dir = run_dir();
-        make_dir(&dir)?;
         let path = path(kind)?.with_extension("json");
         let me = Daemon::running(std::process::id()).context("cannot find this process in /proc")?;
         me.write(&path.with_extension("pid"))?;
-        fs::write(&path, what.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+        private::write(&path, &what.to_string())?;
         Ok(RunFile { path })
     }
 }
@@ -96,7 +82,15 @@ impl Drop for RunFile {
 /// The contents of the run files of running daemons of a kind, in this PID namespace. Removes those of dead ones.
 pub(crate) fn of_kind(kind: &str) -> Vec<(Value, Daemon)> {
     let Ok(namespace) = pid_namespace() else { return Vec::new() };
-    let Ok(entries) = fs::read_dir(run_dir()) else { return Vec::new() };
+    let dir = match run_dir() {
+        Ok(dir) => dir,
+        Err(error) => {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| eprintln!("warning: no mount and no gate is found: {error}"));
+            return Vec::new();
+        }
+    };
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let prefix = format!("{kind}-{namespace}-");
     let is_one = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

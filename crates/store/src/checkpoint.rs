@@ -33,7 +33,7 @@ const RESIDENT_MAX: u64 = 1 << 18;
 
 impl From<DiskFailed> for BrickError {
     fn from(_: DiskFailed) -> BrickError {
-        BrickError::Disk(std::io::Error::other("the disk failed"))
+        BrickError::Disk(std::io::Error::other("it counts as lost"))
     }
 }
 

@@ -9,6 +9,29 @@ pub enum BrickError {
     /// The disk failed.
     #[error("the disk failed: {0}")]
     Disk(#[from] std::io::Error),
+    /// The brick is a file, and its file system is full. Or the device is thin, and has no room.
+    #[error("no space is left for the brick: {0}")]
+    NoSpace(#[source] std::io::Error),
+    /// It could not listen.
+    #[error("cannot listen at {address}: {error}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// The cause.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The disk is shorter than the brick on it.
+    #[error("the brick has {size} bytes, and the disk only {len}: it was cut short, or it is another disk")]
+    CutShort {
+        /// Bytes of the brick.
+        size: u64,
+        /// Bytes of the disk.
+        len: u64,
+    },
+    /// The superblock has a right checksum and contradicts itself.
+    #[error("the superblock contradicts itself ({0}): the brick counts as lost, replace it")]
+    Layout(&'static str),
     /// Smaller than the smallest brick.
     #[error("{size} bytes are too few for a brick: at least {min} are needed")]
     TooSmall {

@@ -1,6 +1,7 @@
 //! A brick as a member of the cluster: it joins each shard, renews its leases, follows the maps.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::rc::Rc;
 
 use types::limits::{HEARTBEAT_US, LEASE_US};
@@ -11,7 +12,7 @@ use types::{Buf, Epoch, MapVersion, Refusal, ShardId};
 use world::CallError;
 
 use crate::error::BrickError;
-use crate::journal::Priority;
+use crate::journal::{DiskFailed, Priority};
 use crate::record::Undrop;
 use crate::server::Server;
 use crate::shard::Shard;
@@ -106,9 +107,11 @@ impl Server {
         loop {
             let early = self.pause_before_beat(&first, pause).await;
             if self.journal.has_failed() {
-                return Err(BrickError::Disk(std::io::Error::other(
-                    "the disk failed: the brick counts as lost",
-                )));
+                return Err(match self.disk.failure() {
+                    Some(error) if error.kind() == ErrorKind::StorageFull => BrickError::NoSpace(error),
+                    Some(error) => BrickError::Disk(error),
+                    None => DiskFailed.into(),
+                });
             }
             pause = match self.beat(&first).await {
                 Ok(pause) => pause,

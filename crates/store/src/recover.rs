@@ -10,7 +10,7 @@ use types::checksum::crc;
 use types::code_probe::{CodeProbe, hit};
 use types::limits::BLOCK;
 use types::wire::{Record, from_bytes};
-use types::{BrickId, Buf, ClusterId, Incarnation, StripeKey};
+use types::{BrickId, Buf, ClusterId, Epoch, GroupId, Incarnation, StripeKey};
 use world::direct::DirectOptions;
 use world::{Disk, DiskMode, LocalBoxFuture, Notify, Peers, World};
 
@@ -28,6 +28,7 @@ use crate::server::{Brick, BrickOptions, Counters, Server};
 use crate::shard::Shards;
 use crate::shared_sync::SharedSync;
 use crate::slot::{SlotCore, Stamp, expand};
+use crate::space::Run;
 use crate::superblock::Superblock;
 use crate::table::{PAGE, Table};
 
@@ -114,9 +115,10 @@ impl Brick {
             }
         };
         let (table, journal, slot) = recover(&world, &disk, &superblock, units_memory).await?;
-        let listener = world.listen(&options.listen).await.map_err(|source| {
-            std::io::Error::new(source.kind(), format!("cannot listen on {}: {source}", options.listen))
-        })?;
+        let listener = world
+            .listen(&options.listen)
+            .await
+            .map_err(|error| BrickError::Listen { address: options.listen.clone(), error })?;
         let address = options.advertise.clone().unwrap_or_else(|| listener.address());
         let server = Rc::new(Server {
             peers: Peers::new(world.clone(), options.identity.clone()),
@@ -179,7 +181,7 @@ async fn recover(
     )
     .await?;
     let slot = RefCell::new(SlotCore::new(superblock.data_blocks));
-    let apply = async |found: ReplayedRecord| apply(&slot, &table, found).await;
+    let apply = async |found: ReplayedRecord| apply(&slot, &table, superblock.data_blocks, found).await;
     let journal = Journal::open(disk.clone(), superblock, world.random() as u32, apply).await?;
     let undecided = slot.borrow().undecided_units();
     // Units that the journal knows to be synced were written whole, and may have been acknowledged: if their bytes do
@@ -219,7 +221,12 @@ async fn recover(
 }
 
 /// Applies one record of the journal.
-async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: ReplayedRecord) -> Result<(), BrickError> {
+async fn apply(
+    slot: &RefCell<SlotCore>,
+    table: &Table,
+    data_blocks: u64,
+    found: ReplayedRecord,
+) -> Result<(), BrickError> {
     let stamp = Stamp { lsn: found.lsn, serial: found.position.serial };
     match found.kind {
         PrepareRecord::KIND | older::Prepare::KIND => {
@@ -227,6 +234,7 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: ReplayedRecord) -
                 PrepareRecord::KIND => parse(&found)?,
                 _ => parse::<older::Prepare>(&found)?.into(),
             };
+            check_runs(hold.runs.iter().chain(&hold.fresh), data_blocks)?;
             load(slot, table, hold.key).await?;
             slot.borrow_mut().apply_prepare(hold, found.position, stamp);
         }
@@ -236,13 +244,12 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: ReplayedRecord) -
         }
         Promise::KIND => {
             let promise: Promise = parse(&found)?;
+            check_promise(slot, promise.group, promise.epoch)?;
             slot.borrow_mut().apply_promise(promise.group, promise.epoch, stamp);
         }
-        Settle::KIND => slot.borrow_mut().apply_settle(&parse(&found)?, stamp),
+        Settle::KIND => settle(slot, &parse(&found)?, stamp)?,
         Snapshot::KIND => slot.borrow_mut().apply_snapshot(&parse(&found)?, stamp),
-        older::Settle::KIND => {
-            slot.borrow_mut().apply_settle(&parse::<older::Settle>(&found)?.into(), stamp);
-        }
+        older::Settle::KIND => settle(slot, &parse::<older::Settle>(&found)?.into(), stamp)?,
         older::Snapshot::KIND => {
             slot.borrow_mut().apply_snapshot(&parse::<older::Snapshot>(&found)?.into(), stamp);
         }
@@ -272,6 +279,30 @@ async fn apply(slot: &RefCell<SlotCore>, table: &Table, found: ReplayedRecord) -
         _ => return Err(BrickError::JournalDamaged("a record of unknown kind")),
     }
     Ok(())
+}
+
+fn settle(slot: &RefCell<SlotCore>, settle: &Settle, stamp: Stamp) -> Result<(), BrickError> {
+    check_promise(slot, settle.group, settle.epoch)?;
+    slot.borrow_mut().apply_settle(settle, stamp);
+    Ok(())
+}
+
+/// Refuses a record that takes a promise back.
+fn check_promise(slot: &RefCell<SlotCore>, group: GroupId, epoch: Epoch) -> Result<(), BrickError> {
+    if epoch < slot.borrow().promised(group) {
+        return Err(BrickError::JournalDamaged("a promise that is older than the one before it"));
+    }
+    Ok(())
+}
+
+/// Refuses blocks that the brick does not have.
+fn check_runs<'a>(mut runs: impl Iterator<Item = &'a Run>, data_blocks: u64) -> Result<(), BrickError> {
+    let is_inside =
+        |run: &Run| run.start.checked_add(run.blocks.into()).is_some_and(|end| end <= data_blocks);
+    match runs.all(is_inside) {
+        true => Ok(()),
+        false => Err(BrickError::JournalDamaged("a record of blocks that the brick does not have")),
+    }
 }
 
 fn parse<R: Record>(found: &ReplayedRecord) -> Result<R, BrickError> {

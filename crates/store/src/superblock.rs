@@ -21,6 +21,8 @@ const MAGIC: [u8; 8] = *b"SHOALBRK";
 pub(crate) const FORMAT: u32 = 3;
 /// The family of code matrices whose parity the brick holds.
 pub(crate) const MATRIX: u32 = 1;
+/// Longest segment of a journal, in bytes: a segment is read at once.
+const SEGMENT_MAX: u64 = 16 << 20;
 /// Smallest brick, in bytes.
 pub const BRICK_MIN: u64 = 24 << 20;
 
@@ -69,7 +71,7 @@ impl Superblock {
             return Err(BrickError::TooSmall { size, min: BRICK_MIN });
         }
         let journal = journal.unwrap_or(size / 16).clamp(8 << 20, 512 << 20).min(size / 3);
-        let segment = (journal / 16).clamp(1 << 20, 16 << 20) / BLOCK as u64 * BLOCK as u64;
+        let segment = (journal / 16).clamp(1 << 20, SEGMENT_MAX) / BLOCK as u64 * BLOCK as u64;
         let segments = (journal / segment).max(8) as u32;
         let journal_start = 2 * BLOCK as u64;
         let pages_start = journal_start + segment * u64::from(segments);
@@ -111,8 +113,8 @@ impl Superblock {
             return Err(BrickError::NotABrick);
         }
         let first = Superblock::parse(&disk.read(0, BLOCK).await?);
-        match first {
-            Err(BrickError::NotABrick | BrickError::SuperblockDamaged) => {
+        let found = match first {
+            Err(BrickError::NotABrick | BrickError::SuperblockDamaged | BrickError::Layout(_)) => {
                 // A disk is foreign only if neither copy has the magic.
                 match Superblock::parse(&disk.read(BLOCK as u64, BLOCK).await?) {
                     Err(BrickError::NotABrick) => first,
@@ -120,7 +122,29 @@ impl Superblock {
                 }
             }
             other => other,
+        }?;
+        if found.size > disk.len() {
+            return Err(BrickError::CutShort { size: found.size, len: disk.len() });
         }
+        Ok(found)
+    }
+
+    /// Checks the layout against itself. Everything that is computed from it afterwards lies within the brick.
+    fn check(&self) -> Result<(), BrickError> {
+        let is_right = |is_right: bool, what| if is_right { Ok(()) } else { Err(BrickError::Layout(what)) };
+        let block = BLOCK as u64;
+        is_right(self.size >= BRICK_MIN, "its size")?;
+        is_right(self.journal_start == 2 * block, "the start of its journal")?;
+        let segment = self.segment.is_multiple_of(block) && (2 * block..=SEGMENT_MAX).contains(&self.segment);
+        is_right(segment && self.segments >= 2, "the segments of its journal")?;
+        // Neither overflows: a segment has at most 2^24 bytes, and there are less than 2^32 of them and of pages.
+        let pages_start = self.journal_start + self.segment * u64::from(self.segments);
+        is_right(self.pages_start == pages_start, "the end of its journal")?;
+        is_right((1..=crate::table::PAGES_MAX).contains(&self.pages), "the number of its descriptor pages")?;
+        let data_start = pages_start + u64::from(self.pages) * 2 * crate::table::PAGE as u64;
+        is_right(self.data_start == data_start && data_start < self.size, "the start of its data")?;
+        let room = (self.size - data_start) / block;
+        is_right((1..=room).contains(&self.data_blocks), "the number of its data blocks")
     }
 
     fn parse(block: &[u8]) -> Result<Superblock, BrickError> {
@@ -140,6 +164,82 @@ impl Superblock {
         if format < FORMAT {
             return Err(BrickError::OlderFormat { found: format, known: FORMAT });
         }
-        parsed
+        let found = parsed?;
+        found.check()?;
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The first block of a brick with this superblock, with a right checksum.
+    fn block(superblock: &Superblock) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        superblock.encode(&mut bytes);
+        crc(&bytes).encode(&mut bytes);
+        bytes.resize(BLOCK, 0);
+        bytes
+    }
+
+    fn laid_out(size: u64, journal: Option<u64>) -> Superblock {
+        Superblock::lay_out(ClusterId([1; 16]), BrickId(1), [2; 16], size, journal).expect("large enough")
+    }
+
+    fn wild() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            any::<u64>(),
+            any::<u16>().prop_map(u64::from),
+            Just(0),
+            Just(1),
+            Just(4096),
+            Just(u64::from(u32::MAX)),
+            Just(1 << 31),
+            Just(1 << 63),
+            Just(u64::MAX),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_layout_of_ours_is_right(size in BRICK_MIN..(256 << 40), journal in proptest::option::of(wild())) {
+            let superblock = laid_out(size, journal);
+            prop_assert_eq!(Superblock::parse(&block(&superblock)).expect("right"), superblock);
+        }
+
+        /// What is accepted lies within the brick, in order, whatever the numbers are.
+        #[test]
+        fn wild_numbers_with_a_right_checksum_are_refused_or_harmless(
+            numbers in proptest::collection::vec((0..8_usize, wild()), 1..4),
+        ) {
+            let mut it = laid_out(128 << 20, None);
+            for (field, number) in numbers {
+                match field {
+                    0 => it.size = number,
+                    1 => it.journal_start = number,
+                    2 => it.segment = number,
+                    3 => it.segments = number as u32,
+                    4 => it.pages_start = number,
+                    5 => it.pages = number as u32,
+                    6 => it.data_start = number,
+                    _ => it.data_blocks = number,
+                }
+            }
+            match Superblock::parse(&block(&it)) {
+                Err(BrickError::Layout(_)) => {}
+                Err(error) => prop_assert!(false, "{}", error),
+                Ok(it) => {
+                    let journal = u128::from(it.segment) * u128::from(it.segments);
+                    prop_assert!(u128::from(it.journal_start) + journal <= u128::from(it.pages_start));
+                    let pages = u128::from(it.pages) * 2 * crate::table::PAGE as u128;
+                    prop_assert!(u128::from(it.pages_start) + pages <= u128::from(it.data_start));
+                    let end = u128::from(it.data_start) + u128::from(it.data_blocks) * BLOCK as u128;
+                    prop_assert!(end <= u128::from(it.size) && it.segment > 0 && it.segment <= SEGMENT_MAX);
+                }
+            }
+        }
     }
 }

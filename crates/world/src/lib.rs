@@ -8,10 +8,12 @@
 
 mod connection;
 pub mod direct;
+pub mod file_lock;
 mod frame;
 mod line_limit;
 pub mod nbd;
 mod notify;
+pub mod private_files;
 mod real;
 mod remote;
 pub mod rpc;
@@ -402,6 +404,14 @@ struct UnderWay {
     begun: RefCell<BTreeMap<u64, u64>>,
     /// What was completed.
     done: RefCell<DeviceCounts>,
+    /// The first error of a write or a sync.
+    failure: RefCell<Option<(io::ErrorKind, String)>>,
+}
+
+impl UnderWay {
+    fn note(&self, error: &io::Error) {
+        self.failure.borrow_mut().get_or_insert_with(|| (error.kind(), error.to_string()));
+    }
 }
 
 /// A request under way, until this is dropped.
@@ -629,7 +639,13 @@ impl Disk {
         done.writes += 1;
         done.written_bytes += len as u64;
         done.write_us += us;
-        written
+        written.inspect_err(|error| self.under_way.note(error))
+    }
+
+    /// The first error of a write or a sync, if there was one: why a disk counts as lost.
+    pub fn failure(&self) -> Option<io::Error> {
+        let failure = self.under_way.failure.borrow();
+        failure.as_ref().map(|(kind, text)| io::Error::new(*kind, text.clone()))
     }
 
     /// Makes durable every write that ended before this was called.
@@ -643,7 +659,7 @@ impl Disk {
         let mut done = self.under_way.done.borrow_mut();
         done.syncs += 1;
         done.sync_us += us;
-        synced
+        synced.inspect_err(|error| self.under_way.note(error))
     }
 
     /// Waits until the disk is lost, and returns why: the server of a remote disk is gone, or the disk has not

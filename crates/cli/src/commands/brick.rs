@@ -15,20 +15,19 @@ use store::{Brick, BrickError, BrickOptions, FormatOptions, Superblock};
 use types::limits::{ADDRESS_MAX, RAILS_MAX};
 use types::messages::cluster::{BrickClass, ClusterStatus};
 use types::messages::session::Role;
-use types::wire::Key;
 use types::{BrickId, ClusterId, NodeId, RAIL, Refusal};
 use world::direct::{DEPTH, DEPTH_MAX};
 use world::{Disk, DiskMode, Identity, World};
 
 use crate::cache_file::{self, BrickCacheArgs};
 use crate::daemon::{self, DaemonArgs, LISTENING};
+use crate::damage::Recovering;
 use crate::device_class;
 use crate::device_profile::{DeviceIdentity, DeviceProfile};
-use crate::home::read_key;
 use crate::lock_holder;
 use crate::output::Output;
 use crate::problem::problem;
-use crate::remote::{Remote, Target, real_world};
+use crate::remote::{ConnectionArgs, Remote, Target, real_world};
 use crate::size::Size;
 
 /// Largest brick, in bytes. Each block needs a bit in RAM: 32 MiB per TiB.
@@ -72,8 +71,11 @@ pub(crate) struct BrickArgs {
     #[arg(long, value_name = "PATH|URL", required = true)]
     disk: Option<PathBuf>,
     /// Address of the metadata service, HOST:PORT, or of all its servers with commas between them
-    #[arg(long, value_name = "ADDR", env = "SHOAL_META", required = true)]
+    #[arg(long, value_name = "ADDR", env = "SHOAL_META", required_unless_present = "dir")]
     meta: Option<String>,
+    /// Without --meta: directory of the embedded cluster (see `shoal up`) whose brick it is
+    #[arg(long, value_name = "DIR", env = "SHOAL_DIR")]
+    dir: Option<PathBuf>,
     /// Where to listen, HOST:PORT; must stay the same, because a restarted brick is recognised by it
     #[arg(long, value_name = "ADDR", required = true)]
     listen: Option<String>,
@@ -153,8 +155,9 @@ impl BrickArgs {
         self.disk.as_deref().expect("--disk is required")
     }
 
-    fn meta(&self) -> &str {
-        self.meta.as_deref().expect("--meta is required")
+    fn target(&self) -> anyhow::Result<Target> {
+        let (meta, key_file, dir) = (self.meta.clone(), self.key_file.clone(), self.dir.clone());
+        ConnectionArgs { meta, key_file, dir }.target()
     }
 
     fn listen(&self) -> &str {
@@ -189,12 +192,14 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
     }
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
-    let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
-    daemon::check_listen(args.listen(), &key)?;
+    let target = args.target()?;
+    daemon::check_listen(args.listen(), &target.key)?;
     let world = real_world()?;
     if args.format {
-        format(args, &world, &key)?;
+        daemon::check_bind(args.listen())?;
+        format(args, &world, &target)?;
     }
+    let Target { meta, key, .. } = target;
     let profile = if args.io == Io::Direct { profile(args)? } else { None };
     let path = args.disk().to_str().context("--disk must be UTF-8")?;
     let work = async {
@@ -205,7 +210,7 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             node: NodeId(args.node()),
             identity: Identity { cluster: superblock.cluster, key, role: Role::Brick, name: String::new() },
             listen: args.listen().to_owned(),
-            meta: args.meta().to_owned(),
+            meta,
             memory_budget: args.memory.0,
             class: args.class.unwrap_or_else(|| device_class::guess(args.disk())),
             advertise,
@@ -215,12 +220,14 @@ fn serve(args: &BrickArgs) -> anyhow::Result<()> {
             priority: profile.and_then(|profile| profile.buffer).map(|step| step.bytes),
         };
         let (cache, is_made) = args.cache.open(&world, superblock.cluster).await?;
+        let recovering = Recovering::begin(path);
         let brick = Brick::start(world.clone(), disk, cache, options).await.map_err(|error| {
             if is_made && matches!(error, BrickError::Cache(_)) {
                 args.cache.remove_made();
             }
-            explain_start(error, args, path)
+            explain_start(error, path)
         })?;
+        drop(recovering);
         let (id, cluster) = (superblock.brick, superblock.cluster);
         tracing::info!("brick {id} of cluster {cluster}: {path} {LISTENING}{}", brick.address());
         brick.run().await.map_err(|e| explain(e, path))
@@ -298,11 +305,10 @@ pub(crate) fn check_size(size: Size) -> anyhow::Result<()> {
     Err(problem(what, format!("--size {most} or less, and more bricks")))
 }
 
-fn format(args: &BrickArgs, world: &World, key: &Key) -> anyhow::Result<()> {
+fn format(args: &BrickArgs, world: &World, target: &Target) -> anyhow::Result<()> {
     args.size.map(check_size).transpose()?;
     let path = args.disk().to_str().context("--disk must be UTF-8")?;
-    let target = Target { meta: args.meta().to_owned(), key: key.clone(), key_file: args.key_file.clone() };
-    let remote = Remote::new(&target)?;
+    let remote = Remote::new(target)?;
     remote.meta_or_explain(&ClusterStatus {})?;
     let cluster: ClusterId = remote.cluster();
     let brick = BrickId(args.id.expect("--format requires --id"));
@@ -357,11 +363,9 @@ fn advertised(addresses: &[String]) -> anyhow::Result<Option<String>> {
     Ok((!all.is_empty()).then_some(all))
 }
 
-fn explain_start(error: BrickError, args: &BrickArgs, path: &str) -> anyhow::Error {
+fn explain_start(error: BrickError, path: &str) -> anyhow::Error {
     match error {
-        BrickError::Disk(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            daemon::explain_listen(&error, args.listen())
-        }
+        BrickError::Listen { address, error } => daemon::explain_listen(&error, &address),
         BrickError::Cache(error) => cache_file::explain_brick_cache(error),
         other => explain(other, path),
     }
@@ -384,7 +388,17 @@ fn explain(error: BrickError, path: &str) -> anyhow::Error {
             "check --meta and --key-file, and that `shoal meta` of the brick's cluster runs there"
         }
         BrickError::TooSmall { .. } => "a larger --size or disk",
-        _ => return anyhow::Error::new(error).context(path.to_owned()),
+        BrickError::NoSpace(_) => {
+            "room on its file system, then the brick again: the others bring it level; or `shoal brick replace`"
+        }
+        BrickError::CutShort { .. } => {
+            "--disk with the brick's own disk; or `shoal brick replace` with a new brick"
+        }
+        BrickError::Layout(_) | BrickError::SuperblockDamaged | BrickError::JournalDamaged(_) => {
+            "`shoal brick replace` with a new brick: the others have its bytes"
+        }
+        // The text has its cause.
+        _ => return anyhow::anyhow!("{path}: {error}"),
     };
     problem(format!("{path}: {error}"), remedy)
 }

@@ -6,11 +6,12 @@ use clap::Args;
 use serde_json::json;
 
 use crate::commands::umount;
-use crate::embedded;
+use crate::embedded::{self, StopReport};
 use crate::gate::gates_of;
 use crate::home::{Home, default_dir};
 use crate::mountpoint::mount_daemons;
 use crate::output::Output;
+use crate::problem::problem;
 
 /// Stops the cluster that `shoal up` started, with its mounts and gates on this machine; keeps the data
 #[derive(Args)]
@@ -34,7 +35,16 @@ pub(crate) fn run(args: &DownArgs, output: &Output) -> anyhow::Result<()> {
     for gate in &gates {
         gate.stop(output)?;
     }
-    let killed = embedded::stop(&home, output);
+    let StopReport { killed, running } = embedded::stop(&home, output);
+    if let Some((_, why)) = running.first() {
+        let names: Vec<&str> = running.iter().map(|(name, _)| name.as_str()).collect();
+        let what = format!(
+            "the cluster in {} is not down: {} still run: {why}",
+            home.dir().display(),
+            names.join(", ")
+        );
+        return Err(problem(what, "the same command by the user who has started them, or with sudo"));
+    }
     let unmounted: Vec<_> = mounts.iter().map(|m| m.dir.to_string_lossy().into_owned()).collect();
     let exports: Vec<_> = gates.iter().map(|gate| &gate.uri).collect();
     let document = json!({ "dir": home.dir().to_string_lossy(), "unmounted": unmounted, "exports": exports, "killed": killed });

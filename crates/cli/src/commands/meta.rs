@@ -16,17 +16,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use meta::{Engine, MetaError, MetaOptions, Server, ServerOptions, kv::EngineError};
+use meta::kv::{EngineError, JournalError};
+use meta::{Engine, MetaError, MetaOptions, Server, ServerOptions};
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{ClusterId, ShardId};
 use world::{Identity, LOCK_POLL_US, LOCK_WAIT_US, World};
 
 use crate::daemon::{self, DaemonArgs, LISTENING};
+use crate::damage::{self, damaged_store};
 use crate::home::read_key;
 use crate::lock_holder;
 use crate::new_cluster::store_path;
 use crate::output::Output;
+use crate::private;
 use crate::problem::problem;
 use crate::remote::real_world;
 use crate::size::Size;
@@ -37,8 +40,8 @@ use crate::size::Size;
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = "\
-Runs in the foreground and logs to standard error: let a service manager start it. Without a key it listens on
-loopback only.
+Runs in the foreground and logs to standard error: let a service manager start it. The key is the file `key` in --dir, which
+`shoal cluster init` makes, or --key-file.
 
 One server is enough to begin with. With three, on three machines, any one may be lost: they have the same store, one
 of them leads, and another one takes over within seconds. Give all of them to everything else: --meta A,B,C. A server
@@ -78,9 +81,12 @@ pub(crate) struct MetaArgs {
     /// Give it to each server of the first shard
     #[arg(long)]
     keep_leaders: bool,
-    /// File with the cluster's key
+    /// File with the cluster's key [default: `key` in --dir]
     #[arg(long, value_name = "FILE", env = "SHOAL_KEY_FILE")]
     key_file: Option<PathBuf>,
+    /// Serves without a key: everybody who reaches the address can read and write everything
+    #[arg(long, conflicts_with = "key_file")]
+    no_key: bool,
     /// Memory budget
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: Size,
@@ -115,14 +121,11 @@ pub(crate) fn run(args: &MetaArgs, output: &Output) -> anyhow::Result<()> {
 fn serve(args: &MetaArgs) -> anyhow::Result<()> {
     let stop = daemon::stop_signal()?;
     daemon::begin(&args.daemon, args.memory.0)?;
-    let key = args.key_file.as_deref().map(read_key).transpose()?.unwrap_or(Key::OPEN);
-    daemon::check_listen(&args.listen, &key)?;
     let dir = args.dir.as_deref().expect("--dir is required");
     let path = store_path(dir);
     let advertise = args.advertise.clone().unwrap_or_else(|| args.listen.clone());
     if args.join.is_some() {
         check_advertised(&advertise)?;
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     } else if !path.exists() {
         return Err(problem(
             format!("{} is not there", path.display()),
@@ -132,6 +135,9 @@ fn serve(args: &MetaArgs) -> anyhow::Result<()> {
             ),
         ));
     }
+    private::make_dir(dir)?;
+    let key = key(args, dir)?;
+    daemon::check_listen(&args.listen, &key)?;
     let world = real_world()?;
     let engine = world.block_on(open_store(&world, &path, args.memory.0))?;
     if args.join.is_none() && meta::shard_of(&engine).is_ok_and(|shard| shard != ShardId::FIRST) {
@@ -153,6 +159,32 @@ fn serve(args: &MetaArgs) -> anyhow::Result<()> {
     daemon::run_until_stopped_then(&world, stop, work, server.step_down()).unwrap_or(Ok(()))
 }
 
+/// The key with which a store is served. Every cluster has one.
+fn key(args: &MetaArgs, dir: &Path) -> anyhow::Result<Key> {
+    let beside = dir.join("key");
+    match &args.key_file {
+        Some(file) => read_key(file),
+        None if args.no_key => {
+            tracing::warn!(
+                "without a key, everybody who reaches {} reads and writes everything",
+                args.listen
+            );
+            Ok(Key::OPEN)
+        }
+        None if beside.exists() => {
+            private::secure(&beside)?;
+            read_key(&beside)
+        }
+        None => Err(problem(
+            format!(
+                "no key is given, and {} is not there: a cluster is not served without its key",
+                beside.display()
+            ),
+            "--key-file FILE with the key that `shoal cluster init` made; --no-key only if everybody may read and write",
+        )),
+    }
+}
+
 /// Refuses an address under which other machines cannot call this one.
 fn check_advertised(address: &str) -> anyhow::Result<()> {
     address
@@ -167,6 +199,7 @@ async fn open_store(world: &World, path: &Path, memory: u64) -> anyhow::Result<E
     let until = world.now() + LOCK_WAIT_US;
     let mut waits = false;
     loop {
+        damage::reads_store(path);
         match Engine::open_redb_within(path, memory) {
             Err(EngineError::InUse) if world.now() < until => {
                 if !waits {
@@ -180,6 +213,13 @@ async fn open_store(world: &World, path: &Path, memory: u64) -> anyhow::Result<E
                 return Err(problem(
                     format!("{} is served already, by {}", path.display(), lock_holder::of(path)),
                     "leave that one alone, or stop it first: a store has one service",
+                ));
+            }
+            Err(EngineError::Damaged(why)) => return Err(damaged_store(&path.display().to_string(), &why)),
+            Err(EngineError::File(error)) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                return Err(problem(
+                    format!("{} cannot be opened: {error}", path.display()),
+                    "the user whose store it is",
                 ));
             }
             opened => return opened.with_context(|| format!("cannot open {}", path.display())),
@@ -232,6 +272,16 @@ fn explain(error: MetaError, path: &Path) -> anyhow::Error {
             ),
             "no --join here, and --join with this server's address for the others; or another, empty directory",
         ),
+        MetaError::Damaged => damaged_store(&path.display().to_string(), "it has values that cannot be read"),
+        MetaError::Engine(EngineError::Damaged(why)) => damaged_store(&path.display().to_string(), &why),
+        MetaError::Journal { ref error, .. }
+            if matches!(
+                error,
+                JournalError::Missing | JournalError::Unreadable | JournalError::Damaged { .. }
+            ) =>
+        {
+            damaged_store(&path.display().to_string(), &format!("of its journal, {error}"))
+        }
         MetaError::Stopped => {
             anyhow::anyhow!("the metadata store {} failed; start the service again", path.display())
         }

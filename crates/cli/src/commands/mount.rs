@@ -17,6 +17,7 @@ use crate::commands::volume::unknown;
 use crate::daemon::{self, DaemonArgs};
 use crate::mountpoint::{FS_TYPE, check_free, create_run_file, mounted_at};
 use crate::output::Output;
+use crate::private::LOG_DIR;
 use crate::problem::problem;
 use crate::process::{self, Started};
 use crate::remote::{ConnectionArgs, Remote, Target, explain_join};
@@ -150,7 +151,7 @@ pub(crate) fn check_volume(volume: &str, target: &Target) -> anyhow::Result<()> 
 
 fn log_path(dir: &Path) -> PathBuf {
     let name = dir.to_string_lossy().trim_start_matches('/').replace('/', "-");
-    Path::new("/var/log/shoal").join(format!("mount-{name}.log"))
+    Path::new(LOG_DIR).join(format!("mount-{name}.log"))
 }
 
 fn start(volume: &str, dir: &Path, target: &Target, args: &MountArgs, log: &Path) -> anyhow::Result<Started> {

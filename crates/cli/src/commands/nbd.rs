@@ -17,6 +17,7 @@ use crate::daemon::{self, DaemonArgs, LISTENING};
 use crate::gate;
 use crate::mountpoint::absolute;
 use crate::output::Output;
+use crate::private::LOG_DIR;
 use crate::problem::problem;
 use crate::process::{self, Started};
 use crate::remote::{ConnectionArgs, Target, explain_join, real_world};
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
     if args.stop {
         let given = args.listen.is_some() || args.socket.is_some();
         let (Listen::Port(at) | Listen::Path(at)) = listen(args)?;
-        return gate::stop_all("nbd", &args.volume, given.then_some(at.as_str()), output);
+        return gate::stop_all("nbd", &args.volume, given.then_some(at.as_str()), &args.cluster, output);
     }
     if args.foreground {
         return serve(args);
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &NbdArgs, output: &Output) -> anyhow::Result<()> {
 }
 
 fn log_path(volume: &str) -> PathBuf {
-    Path::new("/var/log/shoal").join(format!("nbd-{volume}.log"))
+    Path::new(LOG_DIR).join(format!("nbd-{volume}.log"))
 }
 
 fn start(args: &NbdArgs, target: &Target, log: &Path) -> anyhow::Result<Started> {

@@ -15,6 +15,7 @@ use crate::commands::mount::{check_volume, host};
 use crate::daemon::{self, DaemonArgs, LISTENING};
 use crate::gate;
 use crate::output::Output;
+use crate::private::LOG_DIR;
 use crate::problem::problem;
 use crate::process::{self, Started};
 use crate::remote::{ConnectionArgs, Target, explain_join, real_world};
@@ -94,7 +95,7 @@ impl NfsArgs {
 
 pub(crate) fn run(args: &NfsArgs, output: &Output) -> anyhow::Result<()> {
     if args.stop {
-        return gate::stop_all("nfs", &args.volume, args.listen.as_deref(), output);
+        return gate::stop_all("nfs", &args.volume, args.listen.as_deref(), &args.cluster, output);
     }
     let options = options(args);
     NfsGate::check(&options).map_err(|error| explain(error, args.listen()))?;
@@ -136,7 +137,7 @@ fn options(args: &NfsArgs) -> NfsOptions {
 
 fn log_path(args: &NfsArgs) -> PathBuf {
     let port = args.listen().rsplit(':').next().unwrap_or_default();
-    Path::new("/var/log/shoal").join(format!("nfs-{}-{port}.log", args.volume))
+    Path::new(LOG_DIR).join(format!("nfs-{}-{port}.log", args.volume))
 }
 
 /// The commands that mount the volume on Linux and macOS.

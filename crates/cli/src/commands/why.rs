@@ -16,6 +16,7 @@ use crate::commands::tune::place;
 use crate::gate;
 use crate::output::Output;
 use crate::problem::problem;
+use crate::remote::ConnectionArgs;
 
 use self::report::{Report, Subject};
 use self::requests::Remembered;
@@ -47,6 +48,8 @@ pub(crate) struct WhyArgs {
     /// A gate of this machine: its URI as `shoal status` shows it, or KIND:VOLUME, such as nbd:vm
     #[arg(long, value_name = "GATE")]
     gate: Option<String>,
+    #[command(flatten)]
+    cluster: ConnectionArgs,
     /// Number of requests that are shown
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=32))]
     count: u16,
@@ -55,7 +58,7 @@ pub(crate) struct WhyArgs {
 pub(crate) fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<()> {
     let (subject, text) = match (&args.gate, &args.target) {
         (Some(name), _) => {
-            let gate = gate::find(name)?;
+            let gate = gate::find(name, &args.cluster)?;
             let text = gate.ask("why")?;
             (Subject::Gate(gate.uri), text)
         }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &XrayArgs, output: &Output) -> anyhow::Result<()> {
         return show_clients(args, output);
     }
     let mut xray = match (&args.gate, &args.target) {
-        (Some(name), _) => Xray::of_gate(gate::find(name)?),
+        (Some(name), _) => Xray::of_gate(gate::find(name, &args.cluster)?),
         (None, Some(target)) => Xray::open(target)?,
         (None, None) => unreachable!("clap asks for a target"),
     };

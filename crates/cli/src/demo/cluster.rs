@@ -11,11 +11,13 @@ use anyhow::Context;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 use types::{BrickId, Code};
+use world::private_files::make_new_dir;
 
 use crate::commands::mount::wait_until_it_answers;
 use crate::embedded::{self, ClusterSpec, MAIN_VOLUME};
 use crate::home::Home;
 use crate::output::Output;
+use crate::private;
 use crate::problem::problem;
 use crate::process::{self, Daemon};
 use crate::remote::{ClusterSnapshot, Remote, Target};
@@ -65,7 +67,7 @@ impl Cleanup {
             daemons.extend(names.filter_map(|name| home.daemon(&name)));
         }
         for daemon in &daemons {
-            daemon.signal(Signal::SIGKILL);
+            let _ = daemon.signal(Signal::SIGKILL);
         }
         for daemon in &daemons {
             daemon.wait_gone(Duration::from_secs(10));
@@ -215,11 +217,11 @@ impl DemoMount {
 fn make_dir(dir: Option<&Path>) -> anyhow::Result<(PathBuf, bool)> {
     let Some(dir) = dir else {
         let dir = std::env::temp_dir().join(format!("shoal-demo-{}", std::process::id()));
-        fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        make_new_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         return Ok((dir, false));
     };
     if !dir.exists() {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        private::make_dir(dir)?;
         return Ok((fs::canonicalize(dir)?, false));
     }
     let mut entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;

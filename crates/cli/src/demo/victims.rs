@@ -42,7 +42,7 @@ pub(super) fn kill_leader(cluster: &DemoCluster) -> anyhow::Result<LostLeader> {
     let (name, report) = leads;
     let daemon = cluster.home.daemon(&name).with_context(|| format!("{name} does not run"))?;
     let began = Instant::now();
-    daemon.signal(Signal::SIGKILL);
+    daemon.signal(Signal::SIGKILL)?;
     anyhow::ensure!(daemon.wait_gone(Duration::from_secs(5)), "{name} survived SIGKILL");
     while began.elapsed() < ELECTION {
         if let Some((follower, later)) = embedded::leader(&cluster.home)?
@@ -98,7 +98,7 @@ pub(super) fn kill(cluster: &DemoCluster, brick: BrickId, at: u64) -> anyhow::Re
     let address = &map.brick(brick).with_context(|| format!("the map has no brick {brick}"))?.address;
     let report = cluster.remote.brick(address);
     let daemon = cluster.brick_daemon(brick)?;
-    daemon.signal(Signal::SIGKILL);
+    daemon.signal(Signal::SIGKILL)?;
     anyhow::ensure!(daemon.wait_gone(Duration::from_secs(5)), "brick {brick} survived SIGKILL");
     Ok(Victim {
         brick,

@@ -39,6 +39,7 @@
 //! | `disk_cache.rs` | the cache of a mount on a local disk |
 //! | `brick_cache.rs` | the cache of a brick on a faster disk |
 //! | `why.rs` | what slow requests have waited for; what gates tell of themselves |
+//! | `private.rs` | modes of files, files and locks of strangers, damaged stores and bricks |
 //! | `refusals.rs` | wrong commands, wrong keys, wrong bytes |
 //! | `guide.rs` | the commands of README.md and of docs/guide |
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
@@ -77,6 +78,7 @@ mod nfs_faults;
 mod paper;
 mod partitions;
 mod posix;
+mod private;
 mod rails;
 mod refusals;
 mod rejoin;

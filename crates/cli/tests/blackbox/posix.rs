@@ -64,6 +64,30 @@ fn remount(dir: &Path, options: &str) {
     }
 }
 
+/// The words that mount(8) hands to every helper; nothing is said by one that succeeds.
+#[test]
+fn a_mount_takes_the_usual_words_of_mount_8() {
+    let fixture = Fixture::new("mount8");
+    fixture.up(3, "2+1", "256M");
+    let _helper = Helper::new();
+    let dir = fixture.path("mnt");
+    fs::create_dir(&dir).expect("a directory");
+    let log = fixture.path("mount.log");
+    let mut words = vec!["defaults,noatime,relatime,nosuid,nodev,nofail,user=somebody,x-what=ever"];
+    words.push("noexec,nodiratime,sync,dirsync");
+    for options in words {
+        let options = format!("{options},dir={},log={}", text(&fixture.home()), text(&log));
+        let ran = Command::new(HELPER).args(["main", text(&dir), "-o", &options]).output().expect("it runs");
+        assert!(ran.status.success() && ran.stdout.is_empty() && ran.stderr.is_empty(), "{options}: {ran:?}");
+        let line = listed(&dir);
+        for word in ["noexec", "nodiratime", "sync", "dirsync"].iter().filter(|word| options.contains(**word))
+        {
+            assert!(line.split([' ', ',']).any(|found| found == *word), "{word} is not in: {line}");
+        }
+        fixture.umount(&dir);
+    }
+}
+
 /// The kernel's line about a mount.
 fn listed(dir: &Path) -> String {
     let all = fs::read_to_string("/proc/self/mountinfo").expect("the list of mounts");

@@ -105,7 +105,7 @@ fn taken_ports_and_wrong_keys_are_refused() {
     let init = fixture.path("cluster");
     fixture.must(&["cluster", "init", "--dir", text(&init)]);
     fixture.shoal(&["cluster", "init", "--dir", text(&init)]).refused(&["already"]);
-    let open = ["meta", "--dir", text(&init), "--listen", "0.0.0.0:17400"];
+    let open = ["meta", "--dir", text(&init), "--listen", "0.0.0.0:17400", "--no-key"];
     fixture.shoal(&open).refused(&["without a key", "--key-file"]);
     // A brick at all addresses of its machine, of which it names none: others would call themselves.
     let (key, disk) = (init.join("key"), fixture.path("disk"));

@@ -6,6 +6,12 @@ pub enum EngineError {
     /// The database could not be opened.
     #[error("the metadata store cannot be opened: {0}")]
     Open(#[source] Box<::redb::DatabaseError>),
+    /// Its file could not be opened.
+    #[error("the file of the metadata store cannot be opened: {0}")]
+    File(#[source] std::io::Error),
+    /// Its pages are not as they were written.
+    #[error("the metadata store is damaged: {0}")]
+    Damaged(String),
     /// Another process has the database open.
     #[error("the metadata store is in use by another process")]
     InUse,

@@ -32,7 +32,7 @@ pub use engine::{Engine, KeyValue};
 pub use error::EngineError;
 pub use journal::JournalError;
 pub use memory::MemoryEngine;
-pub use redb::RedbEngine;
+pub use redb::{RedbEngine, reads_stores};
 
 pub(crate) use disk_space::is_no_space;
 pub(crate) use engine::{Reader, Writes};

@@ -4,16 +4,19 @@
 //! it returns (two fdatasyncs). A crash leaves the last commit or the one before it, never a mixture. Each commit also
 //! stores the list of free pages, so opening after a crash does not have to read the whole file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
+use std::io;
 use std::ops::Bound;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, Table, TableDefinition,
-    WriteTransaction,
+    Builder, Database, DatabaseError, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageBackend,
+    StorageError, Table, TableDefinition, WriteTransaction,
 };
+use world::file_lock::FileLock;
+use world::private_files;
 
 use super::disk_space::{DiskSpace, PatientFile};
 use super::engine::{KeyValue, Writes, number};
@@ -36,24 +39,94 @@ pub struct RedbEngine {
     space: Arc<DiskSpace>,
 }
 
+/// Longest file that is read whole when it is opened, in bytes: about a second of a slow disk. Of a longer one, a damaged page is
+/// found when it is reached.
+const CHECKED_MAX: u64 = 128 << 20;
+
 fn failed(error: impl Into<redb::Error>) -> EngineError {
-    EngineError::Failed(Box::new(error.into()))
+    match error.into() {
+        redb::Error::Corrupted(what) => EngineError::Damaged(what),
+        error => EngineError::Failed(Box::new(error)),
+    }
+}
+
+fn not_opened(error: DatabaseError) -> EngineError {
+    let damaged = match &error {
+        DatabaseError::Storage(StorageError::Corrupted(what)) => Some(what.clone()),
+        // Not a database, or one that ends too early.
+        DatabaseError::Storage(StorageError::Io(io)) => {
+            let is_damage = matches!(io.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
+            is_damage.then(|| io.to_string())
+        }
+        DatabaseError::UpgradeRequired(version) => Some(format!("its pages are of version {version}")),
+        _ => None,
+    };
+    damaged.map_or_else(|| EngineError::Open(Box::new(error)), EngineError::Damaged)
+}
+
+/// Whether a source file is of the library that reads stores. It may panic, instead of returning an error, when it comes to a
+/// page that has been changed behind its back.
+pub fn reads_stores(source: &str) -> bool {
+    source.split('/').any(|part| part == "redb" || part.starts_with("redb-"))
+}
+
+/// A store's file: for its owner alone, and locked for this process.
+#[derive(Debug)]
+struct StoreFile {
+    file: File,
+    _lock: FileLock,
+}
+
+impl StoreFile {
+    fn open(path: &Path) -> Result<StoreFile, EngineError> {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        let (file, repaired) = private_files::open(path, &mut options).map_err(EngineError::File)?;
+        if let Some(repaired) = repaired {
+            tracing::warn!("{repaired}");
+        }
+        let lock = FileLock::take(&file, path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => EngineError::InUse,
+            _ => EngineError::File(error),
+        })?;
+        Ok(StoreFile { file, _lock: lock })
+    }
+}
+
+impl StorageBackend for StoreFile {
+    fn len(&self) -> Result<u64, io::Error> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
+        self.file.read_exact_at(out, offset)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), io::Error> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), io::Error> {
+        self.file.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        self.file.write_all_at(data, offset)
+    }
 }
 
 impl RedbEngine {
     pub(super) fn open(path: &Path, cache_bytes: u64) -> Result<RedbEngine, EngineError> {
         let space = Arc::<DiskSpace>::default();
-        let database = open_file(path).and_then(|file| {
-            let file = PatientFile { file: FileBackend::new(file)?, space: Arc::clone(&space) };
-            builder(cache_bytes).create_with_backend(file)
-        });
         // Disks are named by text.
         let journal = path.with_extension("journal").to_str().map(Arc::from).ok_or(EngineError::Path)?;
-        let database = database.map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => EngineError::InUse,
-            other => EngineError::Open(Box::new(other)),
-        });
-        RedbEngine::new(database?, Some(journal), space)
+        let file = StoreFile::open(path)?;
+        let is_short = file.len().map_err(EngineError::File)? <= CHECKED_MAX;
+        let file = PatientFile { file, space: Arc::clone(&space) };
+        let mut builder = builder(cache_bytes);
+        // Reports what a plain opening would panic at.
+        builder.set_check_integrity_on_open(is_short);
+        RedbEngine::new(builder.create_with_backend(file).map_err(not_opened)?, Some(journal), space)
     }
 
     pub(super) fn space(&self) -> &DiskSpace {
@@ -205,11 +278,6 @@ fn begin(database: &Database) -> Result<WriteTransaction, EngineError> {
     let mut txn = database.begin_write().map_err(failed)?;
     txn.set_quick_repair(true);
     Ok(txn)
-}
-
-fn open_file(path: &Path) -> Result<File, redb::DatabaseError> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    file.map_err(|error| redb::DatabaseError::Storage(redb::StorageError::Io(error)))
 }
 
 fn builder(cache_bytes: u64) -> Builder {

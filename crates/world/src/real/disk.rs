@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use compio::buf::{BufResult, IntoInner, IoVectoredBuf};
 use compio::driver::op::{ReadAt, Sync, WriteVectoredAt};
 use compio::runtime::submit;
-use rustix::fs::{FlockOperation, OFlags, fdatasync, flock, fstatfs};
+use rustix::fs::{OFlags, fdatasync, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use types::limits::BLOCK;
 use types::{Buf, BufMut};
@@ -21,6 +21,8 @@ use types::{Buf, BufMut};
 use super::receive::ReadBuf;
 use crate::DiskMode;
 use crate::direct::joined;
+use crate::file_lock::FileLock;
+use crate::private_files;
 
 /// Most pieces of one vectored write.
 const PIECES_MAX: usize = 64;
@@ -83,6 +85,7 @@ struct Inner {
     around_until: Cell<Option<Instant>>,
     /// An exclusive claim on a block device, so that it cannot be mounted meanwhile.
     _claim: Option<Arc<File>>,
+    _lock: Arc<FileLock>,
 }
 
 /// What other threads need to use a disk too.
@@ -95,22 +98,25 @@ pub(crate) struct SharedDisk {
     in_memory: bool,
     reads: Way,
     claim: Option<Arc<File>>,
+    lock: Arc<FileLock>,
 }
 
 impl SharedDisk {
     /// The disk for this thread. Its writes never block the thread.
     pub(crate) fn disk(&self) -> Disk {
-        let SharedDisk { file, path, len, direct, in_memory, reads, claim } = self.clone();
+        let SharedDisk { file, path, len, direct, in_memory, reads, claim, lock } = self.clone();
         let (reads, writes) = (Cell::new(reads), Cell::new(Way::Ring));
         let around_until = Cell::new(None);
-        let inner = Inner { file, path, len, direct, in_memory, reads, writes, around_until, _claim: claim };
+        let (_claim, _lock) = (claim, lock);
+        let inner = Inner { file, path, len, direct, in_memory, reads, writes, around_until, _claim, _lock };
         Disk { inner: Rc::new(inner) }
     }
 }
 
 impl Disk {
     pub(crate) fn shared(&self) -> SharedDisk {
-        let Inner { file, path, len, direct, in_memory, reads, _claim: claim, .. } = &*self.inner;
+        let Inner { file, path, len, direct, in_memory, reads, _claim: claim, _lock: lock, .. } =
+            &*self.inner;
         SharedDisk {
             file: file.clone(),
             path: path.clone(),
@@ -119,6 +125,7 @@ impl Disk {
             in_memory: *in_memory,
             reads: reads.get(),
             claim: claim.clone(),
+            lock: lock.clone(),
         }
     }
 
@@ -129,9 +136,11 @@ impl Disk {
             let mut options = OpenOptions::new();
             options.read(true).write(true);
             match mode {
-                DiskMode::Buffered => Disk::new(options.open(path)?, path, mode),
+                DiskMode::Buffered => {
+                    Disk::new(private_file(path, &mut options, OFlags::empty())?, path, mode)
+                }
                 DiskMode::Direct => {
-                    let opened = options.custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path);
+                    let opened = private_file(path, &mut options, OFlags::DIRECT);
                     let disk = Disk::new(opened.map_err(not_direct)?, path, mode)?;
                     let mut block = BufMut::dirty(BLOCK);
                     let read = preadv2(
@@ -153,7 +162,9 @@ impl Disk {
             return Disk::open(path, DiskMode::Buffered);
         }
         let create = || {
-            let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create_new(true);
+            let file = private_file(path, &mut options, OFlags::empty())?;
             file.set_len(len)?;
             file.sync_all()?;
             // The name must survive a power cut too.
@@ -165,10 +176,7 @@ impl Disk {
     }
 
     fn new(mut file: File, path: &str, mode: DiskMode) -> io::Result<Disk> {
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::WouldBlock, "it is in use by another process"),
-            error => error.into(),
-        })?;
+        let lock = FileLock::take(&file, Path::new(path))?;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(io::Error::new(
@@ -189,7 +197,8 @@ impl Disk {
         };
         let (file, path, around_until) = (Arc::new(file.into()), path.to_owned(), Cell::new(None));
         let (reads, writes) = (Cell::new(reads), Cell::new(writes));
-        let inner = Inner { file, path, len, direct, in_memory, reads, writes, around_until, _claim: claim };
+        let (_claim, _lock) = (claim, Arc::new(lock));
+        let inner = Inner { file, path, len, direct, in_memory, reads, writes, around_until, _claim, _lock };
         Ok(Disk { inner: Rc::new(inner) })
     }
 
@@ -313,6 +322,15 @@ impl Disk {
         let text = format!("cannot {what} {} at {offset}: {error}", self.inner.path);
         io::Error::new(error.kind(), text)
     }
+}
+
+/// Opens a disk. A file is for this user alone from then on.
+fn private_file(path: &str, options: &mut OpenOptions, flags: OFlags) -> io::Result<File> {
+    let (file, repaired) = private_files::open_with(Path::new(path), options, flags)?;
+    if let Some(repaired) = repaired {
+        tracing::warn!("{repaired}");
+    }
+    Ok(file)
 }
 
 /// Opens a block device as a mount does. Fails if it is mounted or otherwise claimed.

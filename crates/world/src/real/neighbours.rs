@@ -13,15 +13,16 @@
 //! | 16..24 | the window, in bytes |
 //! | 24..32 | a window that was too large, in bytes; 0 if none is known |
 
-use std::fs::{File, OpenOptions, create_dir_all};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use pace::{Told, WINDOW_MAX, WINDOW_MIN};
 use rustix::fs::fstatfs;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::private_files;
 use crate::rpc::Neighbours;
 
 /// Most processes that share a window. Further ones have one each.
@@ -84,13 +85,14 @@ impl NeighbourFile {
     }
 
     fn open(path: &Path) -> io::Result<File> {
-        path.parent().map_or(Ok(()), create_dir_all)?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let opened = options.open(path).and_then(|file| {
-            let is_in_ram = fstatfs(&file)?.f_type == libc::TMPFS_MAGIC;
-            if is_in_ram { Ok(file) } else { Err(io::Error::other("it is not in RAM (tmpfs)")) }
-        });
+        let opened =
+            path.parent().map_or(Ok(None), |dir| private_files::make_dir(dir, |_| true)).and_then(|_| {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create(true).truncate(false);
+                let (file, _) = private_files::open(path, &mut options)?;
+                let is_in_ram = fstatfs(&file)?.f_type == libc::TMPFS_MAGIC;
+                if is_in_ram { Ok(file) } else { Err(io::Error::other("it is not in RAM (tmpfs)")) }
+            });
         opened.inspect_err(|error| {
             let path = path.display();
             tracing::warn!(%error, "the receive window is not shared with other processes: cannot use {path}");

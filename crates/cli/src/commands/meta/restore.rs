@@ -17,6 +17,7 @@ use super::{explain, now_ns, open_store};
 use crate::commands::brick::replace::brick_id;
 use crate::new_cluster::store_path;
 use crate::output::Output;
+use crate::private;
 use crate::problem::problem;
 use crate::remote::real_world;
 use crate::size::Size;
@@ -54,7 +55,7 @@ pub(super) struct RestoreArgs {
 
 pub(super) fn run(args: &RestoreArgs, output: &Output) -> anyhow::Result<()> {
     let path = store_path(&args.dir);
-    std::fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
+    private::make_dir(&args.dir)?;
     // A journal without its store counts too: its records would be taken for those of the new one.
     if let Some(there) = parts_of_store(&args.dir)?.first() {
         return Err(problem(
