@@ -73,6 +73,9 @@ impl Output {
 
     /// A spinner, for work of unknown length.
     pub(crate) fn spinner(&self, what: &str) -> ProgressBar {
+        if self.is_silent {
+            return ProgressBar::hidden();
+        }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(style("  {spinner} {msg} ({elapsed})"));
         bar.set_message(what.to_owned());
