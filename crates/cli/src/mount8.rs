@@ -23,7 +23,7 @@ const NONE: MsFlags = MsFlags::empty();
 const ATIMES: MsFlags = MsFlags::MS_NOATIME.union(MsFlags::MS_STRICTATIME).union(MsFlags::MS_RELATIME);
 
 /// Options for which the kernel has a flag: the name, the flags to clear, the flags to set after that.
-const FLAGS: [(&str, MsFlags, MsFlags); 16] = [
+const FLAGS: [(&str, MsFlags, MsFlags); 15] = [
     ("ro", NONE, MsFlags::MS_RDONLY),
     ("rw", MsFlags::MS_RDONLY, NONE),
     ("nosuid", NONE, MsFlags::MS_NOSUID),
@@ -39,19 +39,19 @@ const FLAGS: [(&str, MsFlags, MsFlags); 16] = [
     ("strictatime", ATIMES, MsFlags::MS_STRICTATIME),
     ("sync", NONE, MsFlags::MS_SYNCHRONOUS),
     ("async", MsFlags::MS_SYNCHRONOUS, NONE),
-    ("dirsync", NONE, MsFlags::MS_DIRSYNC),
 ];
 /// Words that a new mount gets by a remount, because the kernel takes them and this program has no option for them.
-const BY_REMOUNT: [&str; 5] = ["noexec", "nodiratime", "strictatime", "sync", "dirsync"];
+const BY_REMOUNT: [&str; 4] = ["noexec", "nodiratime", "strictatime", "sync"];
 /// Options of `shoal mount` with a value, as mount(8) passes them.
 const WITH_VALUE: [&str; 10] =
     ["meta", "key-file", "dir", "memory", "encode", "threads", "log", "cache-dir", "cache", "receive-window"];
 /// Options without a value.
 const PLAIN: [(&str, &str); 3] =
     [("ro", "--read-only"), ("noatime", "--noatime"), ("exclusive", "--exclusive")];
-/// Options for mount(8) itself: when a line of /etc/fstab is used, or by whom. And what every mount of Shoal is anyway. Ignored
+/// Options for mount(8) itself: when a line of /etc/fstab is used, or by whom. And what every mount of Shoal is anyway: a change
+/// of names is durable when it returns (`dirsync`). Ignored
 /// here.
-const IGNORED: [&str; 29] = [
+const IGNORED: [&str; 30] = [
     "rw",
     "auto",
     "noauto",
@@ -64,6 +64,7 @@ const IGNORED: [&str; 29] = [
     "suid",
     "dev",
     "exec",
+    "dirsync",
     "async",
     "atime",
     "diratime",
@@ -245,6 +246,6 @@ mod tests {
         assert_eq!(options("relatime,noatime"), MsFlags::MS_NOATIME);
         assert_eq!(options("noatime,relatime"), MsFlags::MS_RELATIME);
         assert_eq!(options("noatime,strictatime"), MsFlags::MS_STRICTATIME);
-        assert_eq!(options("noexec,sync,dirsync,async"), MsFlags::MS_NOEXEC | MsFlags::MS_DIRSYNC);
+        assert_eq!(options("noexec,sync,async"), MsFlags::MS_NOEXEC);
     }
 }

@@ -95,9 +95,8 @@ pub fn make_dir(path: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<Optio
         return Ok(None);
     }
     let all_ours = found.mode() & STICKY == 0
-        && fs::read_dir(path)?.all(|entry| {
-            entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(|name| is_ours(name)))
-        });
+        && fs::read_dir(path)?
+            .all(|entry| entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(&is_ours)));
     match all_ours {
         true => narrow(&dir, path, &found, DIR_MODE).map(Some),
         false if found.mode() & OTHERS_WRITE == 0 => Ok(None),

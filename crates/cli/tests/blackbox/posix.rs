@@ -80,8 +80,7 @@ fn a_mount_takes_the_usual_words_of_mount_8() {
         let ran = Command::new(HELPER).args(["main", text(&dir), "-o", &options]).output().expect("it runs");
         assert!(ran.status.success() && ran.stdout.is_empty() && ran.stderr.is_empty(), "{options}: {ran:?}");
         let line = listed(&dir);
-        for word in ["noexec", "nodiratime", "sync", "dirsync"].iter().filter(|word| options.contains(**word))
-        {
+        for word in ["noexec", "nodiratime", "sync"].iter().filter(|word| options.contains(**word)) {
             assert!(line.split([' ', ',']).any(|found| found == *word), "{word} is not in: {line}");
         }
         fixture.umount(&dir);
