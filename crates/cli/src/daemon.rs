@@ -10,6 +10,7 @@ use std::task::Poll;
 
 use anyhow::Context;
 use clap::Args;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::Level;
 use types::wire::Key;
 use world::{Notify, WindowSetting, World};
@@ -61,6 +62,16 @@ pub(crate) fn close_inherited() {
     }
 }
 
+/// Allows this process as many descriptors as it may allow itself. The soft limit is 1,024 on most machines, for the sake of
+/// programs that use `select`.
+fn raise_descriptors() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!("cannot raise the limit of descriptors (RLIMIT_NOFILE): {error}");
+    }
+}
+
 /// Sets the process up as a daemon with a budget of `memory` bytes. Must be called before other threads start.
 pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
@@ -70,6 +81,7 @@ pub(crate) fn begin(args: &DaemonArgs, memory: u64) -> anyhow::Result<()> {
         // A line for which the log's disk has no room is lost. To say so there would end the process.
         .log_internal_errors(false)
         .init();
+    raise_descriptors();
     keep_within(memory);
     world::set_receive_window(args.receive_window, receive_window_file().ok().as_deref());
     if args.detached {

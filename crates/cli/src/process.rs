@@ -114,6 +114,24 @@ impl Daemon {
         true
     }
 
+    /// Whether a signal (SIGSTOP) or a debugger has stopped it.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        parse_stat(&stat)
+            .is_some_and(|(state, started)| started == self.started && matches!(state, "T" | "t"))
+    }
+
+    /// For how long its threads have run, in nanoseconds; [`None`] if the kernel does not say.
+    pub(crate) fn ran_ns(&self) -> Option<u64> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?.flatten();
+        // Source: the kernel's Documentation/scheduler/sched-stats.rst, first field.
+        let ran = |task: fs::DirEntry| {
+            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        tasks.map(ran).sum()
+    }
+
     /// Asks it to end, and kills it after `patience`.
     pub(crate) fn stop(&self, patience: Duration) -> Stopped {
         if let Err(error) = self.signal(Signal::SIGTERM) {

@@ -27,7 +27,8 @@ fn files(ending: &str) -> Vec<(PathBuf, String)> {
         for entry in fs::read_dir(&dir).expect("the tree can be listed").flatten() {
             let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             if path.is_dir() {
-                if name != "target" && !name.starts_with("target-") && name != ".git" {
+                // What is in `vendor` is others' work.
+                if name != "target" && name != "vendor" && !name.starts_with("target-") && name != ".git" {
                     open.push(path);
                 }
             } else if name.ends_with(ending) {

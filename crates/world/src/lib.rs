@@ -17,6 +17,7 @@ pub mod private_files;
 mod real;
 mod remote;
 pub mod rpc;
+mod running;
 pub mod sim;
 pub mod trace;
 pub mod turns;

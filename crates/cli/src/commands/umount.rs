@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::mountpoint::{FS_TYPE, absolute, mount_daemons, mounted_at};
 use crate::output::Output;
 use crate::problem::problem;
+use crate::process::Daemon;
 
 /// Unmounts DIR; returns when everything written is stable
 #[derive(Args)]
@@ -30,6 +31,10 @@ pub(crate) struct UmountArgs {
 
 /// How long a mount's daemon may take to make everything stable.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(300);
+/// How long the daemon may do nothing at all. A daemon that runs renews its lease every second.
+const STILL_PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two looks at the daemon.
+const LOOK: Duration = Duration::from_millis(10);
 /// How long a mount may be busy before that is an error. Whoever looks at all mounts, as `df` does, has each of them busy
 /// for a moment.
 const BUSY_PATIENCE: Duration = Duration::from_secs(1);
@@ -44,6 +49,16 @@ pub(crate) fn run(args: &UmountArgs, output: &Output) -> anyhow::Result<()> {
 /// Unmounts `dir`, an absolute path, and waits until its daemon has ended.
 pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<()> {
     let daemon = mount_daemons().into_iter().find(|m| m.dir == dir).map(|m| m.daemon);
+    if let Some(daemon) = daemon.as_ref().filter(|_| !lazy) {
+        // The kernel may have to ask it before it can unmount.
+        let began = Instant::now();
+        while daemon.is_stopped() {
+            if began.elapsed() > STILL_PATIENCE {
+                return Err(still(dir, daemon));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
     match mounted_at(dir)? {
         Some(mount) if mount.fs_type == FS_TYPE => detach(dir, lazy)?,
         Some(mount) => anyhow::bail!("{} is not a Shoal mount but {}", dir.display(), mount.fs_type),
@@ -55,9 +70,12 @@ pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<
         && !lazy
     {
         let spinner = output.spinner("making everything stable");
-        let gone = daemon.wait_gone(FLUSH_PATIENCE);
+        let outcome = wait_gone(&daemon);
         spinner.finish_and_clear();
-        if !gone {
+        if outcome == Outcome::Still {
+            return Err(still(dir, &daemon));
+        }
+        if outcome == Outcome::Busy {
             let what = format!(
                 "the daemon of {} (pid {}) still has bytes to make stable",
                 dir.display(),
@@ -67,6 +85,49 @@ pub(crate) fn umount(dir: &Path, lazy: bool, output: &Output) -> anyhow::Result<
         }
     }
     Ok(())
+}
+
+/// What has become of a daemon that should end.
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    Gone,
+    /// It still has bytes to make stable.
+    Busy,
+    /// It does nothing.
+    Still,
+}
+
+fn wait_gone(daemon: &Daemon) -> Outcome {
+    let began = Instant::now();
+    let mut last = (daemon.ran_ns(), Instant::now());
+    while daemon.is_running() {
+        let ran = daemon.ran_ns();
+        // A kernel that does not say how long it ran says whether it is stopped.
+        if ran != last.0 || (ran.is_none() && !daemon.is_stopped()) {
+            last = (ran, Instant::now());
+        }
+        if last.1.elapsed() > STILL_PATIENCE {
+            return Outcome::Still;
+        }
+        if began.elapsed() > FLUSH_PATIENCE {
+            return Outcome::Busy;
+        }
+        std::thread::sleep(LOOK);
+    }
+    Outcome::Gone
+}
+
+fn still(dir: &Path, daemon: &Daemon) -> anyhow::Error {
+    let (dir, pid) = (dir.display(), daemon.pid());
+    problem(
+        format!(
+            "the daemon of {dir} (pid {pid}) has done nothing for {} s: it is stopped, or it hangs",
+            STILL_PATIENCE.as_secs()
+        ),
+        format!(
+            "`kill -CONT {pid}` if it was stopped; or `shoal umount --lazy {dir}`, which does not wait for it, and then `kill -9 {pid}`: bytes that are not stable are lost"
+        ),
+    )
 }
 
 fn detach(dir: &Path, lazy: bool) -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::descriptors::leaks;
 use crate::turns::{overlong_turns, own_work};
 
 /// One test of a process at a time: each may use any port and mount anything. `./dev test` runs each in namespaces of its own.
@@ -261,6 +262,7 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
+        let leaks: Vec<String> = self.processes().into_iter().filter_map(leaks).collect();
         for dir in self.mount_points() {
             let _ = umount2(&dir, MntFlags::MNT_DETACH);
         }
@@ -286,7 +288,8 @@ impl Drop for Fixture {
         let _ = wait_for(Duration::from_secs(10), || self.processes().is_empty());
         let _ = fs::remove_dir_all(&self.dir);
         // A test that fails anyway says why itself.
-        assert!(thread::panicking() || overlong.is_empty(), "{}", overlong.join("\n"));
+        let faults = [overlong, leaks].concat();
+        assert!(thread::panicking() || faults.is_empty(), "{}", faults.join("\n"));
     }
 }
 

@@ -13,6 +13,8 @@
 //! | `stress_ng.rs` | what stress-ng finds |
 //! | `tree.rs` | one tree that many programs change at random |
 //! | `turns.rs` | tasks that keep their daemon's thread for too long: every test fails for it |
+//! | `descriptors.rs` | daemons that leak descriptors: every test fails for it |
+//! | `waiting.rs` | requests that wait: for others, for signals, for `umount` |
 //! | `shell.rs` | somebody who runs commands while a test has files open |
 //! | `nemesis.rs` | somebody who kills, stops and restarts daemons while a test works |
 //! | `fio.rs`, `exerciser.rs` | verified writes, and one file against its model, under the nemesis |
@@ -50,6 +52,7 @@ mod brick_cache;
 mod credit;
 mod damage;
 mod demo;
+mod descriptors;
 mod direct;
 mod disk_cache;
 mod exclusive;
@@ -97,5 +100,6 @@ mod tune;
 mod turns;
 mod verify;
 mod volume_types;
+mod waiting;
 mod why;
 mod xray;

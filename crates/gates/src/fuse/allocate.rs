@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use client::Session;
 use fuser::{Errno, FileHandle};
 use types::InodeId;
 
@@ -9,7 +10,7 @@ use super::gate::Gate;
 
 impl Gate {
     /// Makes a file longer, or ranges of it zero, as the `mode` of fallocate(2) says. For a thread and an inode.
-    pub(super) fn allocate(
+    pub(super) async fn allocate(
         &self,
         (inode, thread): (InodeId, u32),
         handle: FileHandle,
@@ -22,7 +23,7 @@ impl Gate {
             return Err(Errno::EOPNOTSUPP);
         }
         self.kernel_cache.acts(inode, thread);
-        let done = self.ask(async |session| {
+        let request = async |session: &Session| {
             if kind != 0 {
                 session.zero(handle.0, range.clone()).await?;
             }
@@ -30,7 +31,8 @@ impl Gate {
                 libc::FALLOC_FL_PUNCH_HOLE => Ok(()),
                 _ => session.allocate(handle.0, range, keeps_size).await,
             }
-        });
+        };
+        let done = self.ask(request).await;
         self.kernel_cache.acts(inode, thread);
         self.names_ahead.file_told(inode);
         done

@@ -1,74 +1,43 @@
-//! Translates every request of the kernel. Each is carried out inline, to its end.
+//! Translates every request of the kernel. What asks the cluster is a future: it is carried out inline, and parked if it waits
+//! for long ([`Gate::serve`]).
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::pin::pin;
 use std::time::{Instant, SystemTime};
 
-use client::{Opened, Seek, SetAttrs};
+use client::{Seek, SetAttrs};
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig, LockOwner, OpenFlags,
     RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, RequestId, TimeOrNow,
+    WriteFlags,
 };
-use types::InodeId;
-use types::limits::{BLOCK, NAME_MAX, SYMLINK_MAX};
-use types::messages::names::{Attr, FileKind, RenameHow, Renamed};
+use types::limits::SYMLINK_MAX;
+use types::messages::cluster::Mode;
+use types::messages::names::{FileKind, RenameHow, Renamed};
 
+use super::answers::rename_how;
 use super::attributes::{directory, kind_of_mode, nanoseconds};
-use super::dot_shoal;
-use super::gate::{GENERATION, Gate, name, owner, waited_since, writes};
+use super::gate::{GENERATION, Gate, name, owner, writes};
+use super::interrupts::OnInterrupt;
+use super::{dot_shoal, local};
 
 /// The user of whose changes the kernel says nothing about set-user-id bits.
 const ROOT: u32 = 0;
 
-impl Gate {
-    /// Resolves an inode number from an old file handle, or the parent of that inode. The kernel has dropped the
-    /// inode or never knew it. Numbers of removed inodes are never reused.
-    fn lookup_handle(&self, inode: InodeId, parent: bool) -> Result<Attr, Errno> {
-        let inode = if parent {
-            // Only the parent in the answer is needed, not the entries.
-            self.ask(async |session| session.readdir(inode, u64::MAX - 1, 1).await)?.parent
-        } else {
-            inode
-        };
-        let attr = self.ask_attr(async |session| session.getattr(inode).await)?;
-        // An inode without a name exists only for those who have it open, and the kernel knows these.
-        if attr.links == 0 { Err(Errno::ESTALE) } else { Ok(attr) }
-    }
-
-    /// The first place of the kind `what` from `offset` on.
-    fn seek(&self, inode: InodeId, handle: FileHandle, offset: u64, what: Seek) -> Result<i64, Errno> {
-        // The kernel may still have dirty pages: of memory maps, or of any write on an exclusive mount.
-        if self.mount.is_written(inode)
-            && let Some(invalidator) = self.invalidator.get()
-        {
-            invalidator.pages(inode);
-        }
-        let found = self.ask(async |session| session.seek(handle.0, offset, what).await)?;
-        found.and_then(|found| i64::try_from(found).ok()).ok_or(Errno::ENXIO)
-    }
-
-    fn reply_open(&self, answer: Result<Opened, Errno>, write: bool, reply: ReplyOpen) {
-        match answer {
-            Ok(opened) => {
-                let flags = self.opened(&opened.attr, write);
-                reply.opened(FileHandle(opened.handle), flags);
-            }
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn reply_done(answer: Result<(), Errno>, reply: ReplyEmpty) {
-        match answer {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-}
-
 impl Filesystem for Gate {
+    fn before_read(&self, device: BorrowedFd<'_>) {
+        local::before_read(self, device);
+    }
+
+    fn interrupt(&self, unique: RequestId) {
+        self.interrupts.interrupt(unique.0);
+    }
+
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         super::mount::agree(config, self.mount.is_exclusive())
     }
@@ -77,17 +46,23 @@ impl Filesystem for Gate {
         if let Some(inode) = dot_shoal::lookup(self.inode(parent) == self.mount.root(), parent, entry) {
             return reply.entry(&dot_shoal::TTL, &dot_shoal::attr(inode), GENERATION);
         }
-        let parent = self.inode(parent);
-        if let b"." | b".." = entry.as_bytes() {
-            return self.reply_entry(self.lookup_handle(parent, entry.as_bytes() == b".."), reply);
-        }
-        let found = name(entry).and_then(|name| self.lookup_ahead(request.pid(), parent, name));
-        self.told_name(parent, entry.as_bytes(), found.as_ref().map(|found| &found.attr).ok());
-        let found = found.map_err(|errno| self.error_in(request.pid(), parent, errno));
-        if found.is_err() {
-            self.retries.found_none(request.pid());
-        }
-        self.reply_found(found, reply);
+        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            if let b"." | b".." = entry.as_bytes() {
+                let is_parent = entry.as_bytes() == b"..";
+                return gate.reply_entry(gate.lookup_handle(parent, is_parent).await, reply);
+            }
+            let found = match name(&entry) {
+                Ok(name) => gate.lookup_ahead(thread, parent, name).await,
+                Err(errno) => Err(errno),
+            };
+            gate.told_name(parent, entry.as_bytes(), found.as_ref().map(|found| &found.attr).ok());
+            let found = found.map_err(|errno| gate.error_in(thread, parent, errno));
+            if found.is_err() {
+                gate.retries.found_none(thread);
+            }
+            gate.reply_found(found, reply);
+        });
     }
 
     fn forget(&self, _request: &Request, inode: INodeNo, _lookups: u64) {
@@ -103,21 +78,24 @@ impl Filesystem for Gate {
             let (told, full) = self.told(&self.mount.with_access(attr));
             return reply.attr(if self.mount.is_exclusive() { &full } else { &ttl }, &told);
         }
-        let asked = self.ask_attr(async |session| session.getattr(inode).await);
-        if asked.is_err() {
-            self.names_ahead.file_told(inode);
-        }
-        if asked == Err(Errno::ESTALE)
-            && let Some(removed) = self.removed(inode)
-        {
-            return self.reply_attr(Ok(removed), reply);
-        }
-        self.reply_asked(asked, request.pid(), reply);
+        let thread = request.pid();
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            let asked = gate.ask_attr(async |session| session.getattr(inode).await).await;
+            if asked.is_err() {
+                gate.names_ahead.file_told(inode);
+            }
+            if asked == Err(Errno::ESTALE)
+                && let Some(removed) = gate.removed(inode)
+            {
+                return gate.reply_attr(Ok(removed), reply);
+            }
+            gate.reply_asked(asked, thread, reply).await;
+        });
     }
 
     fn setattr(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -149,9 +127,9 @@ impl Filesystem for Gate {
             // Only a kernel that keeps the times itself sends this.
             ctime: ctime.map(|time| nanoseconds(TimeOrNow::SpecificTime(time))),
         };
-        let (gate, inode) = (self.clone(), self.inode(inode));
-        let change = move || {
-            let changed = gate.ask(async |session| session.setattr(inode, changes).await);
+        let inode = self.inode(inode);
+        self.serve(request, OnInterrupt::Wait, async move |gate| {
+            let changed = gate.ask(async |session| session.setattr(inode, changes).await).await;
             gate.names_ahead.file_told(inode);
             if !changed.as_ref().is_ok_and(|attr| attr.kind != FileKind::Directory) {
                 gate.dir_attrs.changed(inode);
@@ -161,17 +139,17 @@ impl Filesystem for Gate {
                 _ => Err(errno),
             });
             gate.reply_changed(changed, reply);
-        };
-        // A new size needs an open for writing, which may wait for another client.
-        if size.is_some() { self.spare.run(change) } else { change() }
+        });
     }
 
-    fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+    fn readlink(&self, request: &Request, inode: INodeNo, reply: ReplyData) {
         let inode = self.inode(inode);
-        match self.ask(async |session| session.readlink(inode).await) {
-            Ok(target) => reply.data(&target),
-            Err(errno) => reply.error(errno),
-        }
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            match gate.ask(async |session| session.readlink(inode).await).await {
+                Ok(target) => reply.data(&target),
+                Err(errno) => reply.error(errno),
+            }
+        });
     }
 
     fn mknod(
@@ -184,18 +162,23 @@ impl Filesystem for Gate {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let parent = self.inode(parent);
+        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
         let owner = owner(request, mode);
-        let made = name(entry).and_then(|name| {
-            let kind = kind_of_mode(mode).ok_or(Errno::EINVAL)?;
-            self.ask_in(parent, async |session| session.make_node(parent, name, kind, owner, rdev).await)
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            let make = async || {
+                let name = name(&entry)?;
+                let kind = kind_of_mode(mode).ok_or(Errno::EINVAL)?;
+                gate.ask_in(parent, async |session| session.make_node(parent, name, kind, owner, rdev).await)
+                    .await
+            };
+            let made = make().await;
+            gate.names_ahead.name_told(parent, entry.as_bytes());
+            if let Ok(made) = &made {
+                gate.told_file_name(parent, entry.as_bytes(), &made.attr);
+            }
+            let made = made.map_err(|errno| gate.error_in(thread, parent, errno));
+            gate.reply_entry(made.map(|made| made.attr), reply);
         });
-        self.names_ahead.name_told(parent, entry.as_bytes());
-        if let Ok(made) = &made {
-            self.told_file_name(parent, entry.as_bytes(), &made.attr);
-        }
-        let made = made.map_err(|errno| self.error_in(request.pid(), parent, errno));
-        self.reply_entry(made.map(|made| made.attr), reply);
     }
 
     fn mkdir(
@@ -207,64 +190,82 @@ impl Filesystem for Gate {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let parent = self.inode(parent);
+        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
         let owner = owner(request, mode);
-        let made = name(entry)
-            .and_then(|name| self.ask_in(parent, async |session| session.mkdir(parent, name, owner).await));
-        match &made {
-            Ok(made) => self.told_name(parent, entry.as_bytes(), Some(&made.attr)),
-            Err(_) => self.names_ahead.name_told(parent, entry.as_bytes()),
-        }
-        let made = made.map_err(|errno| self.error_in(request.pid(), parent, errno));
-        self.reply_entry(made.map(|made| made.attr), reply);
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            let make = async || {
+                let name = name(&entry)?;
+                gate.ask_in(parent, async |session| session.mkdir(parent, name, owner).await).await
+            };
+            let made = make().await;
+            match &made {
+                Ok(made) => gate.told_name(parent, entry.as_bytes(), Some(&made.attr)),
+                Err(_) => gate.names_ahead.name_told(parent, entry.as_bytes()),
+            }
+            let made = made.map_err(|errno| gate.error_in(thread, parent, errno));
+            gate.reply_entry(made.map(|made| made.attr), reply);
+        });
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
-        let parent = self.inode(parent);
-        let gone = name(entry)
-            .and_then(|name| self.ask_in(parent, async |session| session.unlink(parent, name).await));
-        self.names_ahead.name_told(parent, entry.as_bytes());
-        if let Ok(gone) = &gone
-            && !self.mount.is_exclusive()
-        {
-            self.names_ahead.removed(request.pid(), parent, Instant::now());
-            self.kernel_cache.removed(gone.inode);
-            self.file_names.removed(parent, entry.as_bytes(), gone.inode);
-        }
-        Gate::reply_done(gone.map(|_| ()), reply);
+        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
+        self.serve(request, OnInterrupt::Wait, async move |gate| {
+            let remove = async || {
+                let name = name(&entry)?;
+                gate.ask_in(parent, async |session| session.unlink(parent, name).await).await
+            };
+            let gone = remove().await;
+            gate.names_ahead.name_told(parent, entry.as_bytes());
+            if let Ok(gone) = &gone
+                && !gate.mount.is_exclusive()
+            {
+                gate.names_ahead.removed(thread, parent, Instant::now());
+                gate.kernel_cache.removed(gone.inode);
+                gate.file_names.removed(parent, entry.as_bytes(), gone.inode);
+            }
+            Gate::reply_done(gone.map(|_| ()), reply);
+        });
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
-        let parent = self.inode(parent);
-        let gone = name(entry).and_then(|name| {
-            let meant = self.meant(request.pid(), parent, name)?;
-            self.ask_in(parent, async |session| session.rmdir(parent, name, meant).await)
-        });
-        self.names_ahead.name_told(parent, entry.as_bytes());
-        match &gone {
-            Ok(gone) => {
-                self.dir_names.forget(parent, entry.as_bytes());
-                self.dir_attrs.changed(gone.inode);
+        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
+        self.serve(request, OnInterrupt::Wait, async move |gate| {
+            let remove = async || {
+                let name = name(&entry)?;
+                let meant = gate.meant(thread, parent, name)?;
+                gate.ask_in(parent, async |session| session.rmdir(parent, name, meant).await).await
+            };
+            let gone = remove().await;
+            gate.names_ahead.name_told(parent, entry.as_bytes());
+            match &gone {
+                Ok(gone) => {
+                    gate.dir_names.forget(parent, entry.as_bytes());
+                    gate.dir_attrs.changed(gone.inode);
+                }
+                // The name may be gone in spite of the error.
+                Err(_) => gate.dir_attrs.some_changed(),
             }
-            // The name may be gone in spite of the error.
-            Err(_) => self.dir_attrs.some_changed(),
-        }
-        Gate::reply_done(gone.map(|_| ()), reply);
+            Gate::reply_done(gone.map(|_| ()), reply);
+        });
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, entry: &OsStr, target: &Path, reply: ReplyEntry) {
-        let parent = self.inode(parent);
+        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
         let owner = owner(request, 0o777);
-        let target = target.as_os_str().as_bytes();
-        let made = name(entry).and_then(|name| {
-            if target.len() > SYMLINK_MAX {
-                return Err(Errno::ENAMETOOLONG);
-            }
-            self.ask_in(parent, async |session| session.symlink(parent, name, target, owner).await)
+        let target = target.as_os_str().as_bytes().to_vec();
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            let make = async || {
+                let name = name(&entry)?;
+                if target.len() > SYMLINK_MAX {
+                    return Err(Errno::ENAMETOOLONG);
+                }
+                gate.ask_in(parent, async |session| session.symlink(parent, name, &target, owner).await).await
+            };
+            let made = make().await;
+            gate.names_ahead.name_told(parent, entry.as_bytes());
+            let made = made.map_err(|errno| gate.error_in(thread, parent, errno));
+            gate.reply_entry(made.map(|made| made.attr), reply);
         });
-        self.names_ahead.name_told(parent, entry.as_bytes());
-        let made = made.map_err(|errno| self.error_in(request.pid(), parent, errno));
-        self.reply_entry(made.map(|made| made.attr), reply);
     }
 
     fn rename(
@@ -278,33 +279,39 @@ impl Filesystem for Gate {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (self.inode(parent), self.inode(new_parent));
-        let question = self.dir_attrs.question(Instant::now());
-        let moved = rename_how(flags).and_then(|how| {
-            let (name, new_name) = (name(entry)?, name(new_entry)?);
-            // An exchange makes nothing dead.
-            let meant = match how {
-                RenameHow::Replace => self.meant(request.pid(), to, new_name)?,
-                _ => None,
+        let (entry, new_entry, thread) = (entry.to_owned(), new_entry.to_owned(), request.pid());
+        self.serve(request, OnInterrupt::Wait, async move |gate| {
+            let question = gate.dir_attrs.question(Instant::now());
+            let rename = async || {
+                let how = rename_how(flags)?;
+                let (name, new_name) = (name(&entry)?, name(&new_entry)?);
+                // An exchange makes nothing dead.
+                let meant = match how {
+                    RenameHow::Replace => gate.meant(thread, to, new_name)?,
+                    _ => None,
+                };
+                let moved = gate
+                    .ask(async |session| session.rename((from, name), (to, new_name), how, meant).await)
+                    .await?;
+                gate.dir_names.moved((from, name), (to, new_name), how == RenameHow::Exchange);
+                gate.file_names.moved((from, name), (to, new_name), moved.moved);
+                if let Some(exchanged) = moved.exchanged {
+                    gate.file_names.moved((to, new_name), (from, name), exchanged);
+                }
+                Ok(moved)
             };
-            let moved =
-                self.ask(async |session| session.rename((from, name), (to, new_name), how, meant).await)?;
-            self.dir_names.moved((from, name), (to, new_name), how == RenameHow::Exchange);
-            self.file_names.moved((from, name), (to, new_name), moved.moved);
-            if let Some(exchanged) = moved.exchanged {
-                self.file_names.moved((to, new_name), (from, name), exchanged);
+            let moved = rename().await;
+            gate.names_ahead.name_told(from, entry.as_bytes());
+            gate.names_ahead.name_told(to, new_entry.as_bytes());
+            match &moved {
+                Ok(Renamed { from, to, directories: false, .. }) => {
+                    [from, to].into_iter().for_each(|attr| gate.dir_attrs.changed_to(question, attr));
+                }
+                // The inode numbers of the directories that were moved or replaced are not known.
+                _ => gate.dir_attrs.some_changed(),
             }
-            Ok(moved)
+            Gate::reply_done(moved.map(|_| ()), reply);
         });
-        self.names_ahead.name_told(from, entry.as_bytes());
-        self.names_ahead.name_told(to, new_entry.as_bytes());
-        match &moved {
-            Ok(Renamed { from, to, directories: false, .. }) => {
-                [from, to].into_iter().for_each(|attr| self.dir_attrs.changed_to(question, attr));
-            }
-            // The inode numbers of the directories that were moved or replaced are not known.
-            _ => self.dir_attrs.some_changed(),
-        }
-        Gate::reply_done(moved.map(|_| ()), reply);
     }
 
     fn link(
@@ -316,15 +323,21 @@ impl Filesystem for Gate {
         reply: ReplyEntry,
     ) {
         let (inode, parent) = (self.inode(inode), self.inode(new_parent));
-        let made = name(new_entry)
-            .and_then(|name| self.ask_in(parent, async |session| session.link(inode, parent, name).await));
-        self.names_ahead.name_told(parent, new_entry.as_bytes());
-        self.names_ahead.file_told(inode);
-        if let Ok(made) = &made {
-            self.told_file_name(parent, new_entry.as_bytes(), &made.attr);
-        }
-        let made = made.map_err(|errno| self.error_in(request.pid(), parent, errno));
-        self.reply_entry(made.map(|made| made.attr), reply);
+        let (entry, thread) = (new_entry.to_owned(), request.pid());
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            let make = async || {
+                let name = name(&entry)?;
+                gate.ask_in(parent, async |session| session.link(inode, parent, name).await).await
+            };
+            let made = make().await;
+            gate.names_ahead.name_told(parent, entry.as_bytes());
+            gate.names_ahead.file_told(inode);
+            if let Ok(made) = &made {
+                gate.told_file_name(parent, entry.as_bytes(), &made.attr);
+            }
+            let made = made.map_err(|errno| gate.error_in(thread, parent, errno));
+            gate.reply_entry(made.map(|made| made.attr), reply);
+        });
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -335,28 +348,22 @@ impl Filesystem for Gate {
                 Err(errno) => reply.error(errno),
             };
         }
-        let (gate, inode, thread) = (self.clone(), self.inode(inode), request.pid());
+        let (inode, thread) = (self.inode(inode), request.pid());
         let truncate = flags.0 & libc::O_TRUNC != 0;
         let drops_privileges = truncate && request.uid() != ROOT;
         let append = flags.0 & libc::O_APPEND != 0 && !truncate;
-        let noatime = flags.0 & libc::O_NOATIME != 0;
-        self.spare.run(move || {
-            let opened = gate.open_found(thread, inode, write || truncate, truncate);
-            let opened = if append { opened.and_then(|opened| gate.open_to_append(opened)) } else { opened };
-            let opened = if drops_privileges {
-                opened.and_then(|opened| gate.drop_privileges(opened))
-            } else {
-                opened
+        let on_interrupt = if truncate { OnInterrupt::Wait } else { OnInterrupt::Finish };
+        self.serve(request, on_interrupt, async move |gate| {
+            let opened = match gate.open_found(thread, inode, write || truncate, truncate).await {
+                Ok(opened) if append => gate.open_to_append(opened).await,
+                Ok(opened) if drops_privileges => gate.drop_privileges(opened).await,
+                opened => opened,
             };
+            if gate.closes_late(&opened).await {
+                return;
+            }
             if let Ok(opened) = &opened {
-                if flags.0 & libc::O_DIRECT == 0 {
-                    gate.mount.set_in_kernel(opened.handle);
-                }
-                if noatime {
-                    gate.mount.set_noatime(opened.handle);
-                } else if gate.mount.is_exclusive() && !write {
-                    gate.opened_to_read(&opened.attr);
-                }
+                gate.opened_with(opened, flags.0);
             }
             gate.reply_open(opened, write || truncate, reply);
         });
@@ -372,33 +379,41 @@ impl Filesystem for Gate {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let parent = self.inode(parent);
+        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
         let owner = owner(request, mode);
-        let made = name(entry)
-            .and_then(|name| self.ask_in(parent, async |session| session.create(parent, name, owner).await));
-        self.names_ahead.name_told(parent, entry.as_bytes());
-        match made {
-            Ok(opened) => {
-                if flags & libc::O_DIRECT == 0 {
-                    self.mount.set_in_kernel(opened.handle);
-                }
-                self.told_file_name(parent, entry.as_bytes(), &opened.attr);
-                let (attr, _) = self.told(&opened.attr);
-                let flags = self.opened(&opened.attr, true);
-                // Another mount may have opened it already.
-                let (_, ttl) = self.told(&opened.attr);
-                reply.created(&ttl, &attr, GENERATION, FileHandle(opened.handle), flags);
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            let create = async || {
+                let name = name(&entry)?;
+                gate.ask_in(parent, async |session| session.create(parent, name, owner).await).await
+            };
+            let made = create().await;
+            gate.names_ahead.name_told(parent, entry.as_bytes());
+            if gate.closes_late(&made).await {
+                return;
             }
-            // Another mount has created it first. This error makes the kernel look up the name again and open the
-            // existing file.
-            Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
-            Err(errno) => reply.error(self.error_in(request.pid(), parent, errno)),
-        }
+            match made {
+                Ok(opened) => {
+                    if flags & libc::O_DIRECT == 0 {
+                        gate.mount.set_in_kernel(opened.handle);
+                    }
+                    gate.told_file_name(parent, entry.as_bytes(), &opened.attr);
+                    let (attr, _) = gate.told(&opened.attr);
+                    let flags = gate.opened(&opened.attr, true);
+                    // Another mount may have opened it already.
+                    let (_, ttl) = gate.told(&opened.attr);
+                    reply.created(&ttl, &attr, GENERATION, FileHandle(opened.handle), flags);
+                }
+                // Another mount has created it first. This error makes the kernel look up the name again and open the
+                // existing file.
+                Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
+                Err(errno) => reply.error(gate.error_in(thread, parent, errno)),
+            }
+        });
     }
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         _inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -410,16 +425,12 @@ impl Filesystem for Gate {
         if dot_shoal::is_our_handle(handle) {
             return reply.data(self.dot_shoal.read(&self.mount, handle, offset, size).as_bytes());
         }
-        if self.mount.has_quiesced_files() {
-            let gate = self.clone();
-            let arrived = Instant::now();
-            self.spare.run(move || {
-                waited_since(arrived);
-                gate.read_bytes(handle, offset, size, reply);
-            });
-        } else {
-            self.read_bytes(handle, offset, size, reply);
-        }
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            match gate.ask(async |session| session.read(handle.0, offset, size as usize).await).await {
+                Ok(bytes) => reply.data(&bytes),
+                Err(errno) => reply.error(errno),
+            }
+        });
     }
 
     fn write(
@@ -440,22 +451,26 @@ impl Filesystem for Gate {
                 Err(errno) => reply.error(errno),
             };
         }
-        let (inode, thread) = (self.inode(inode), request.pid());
-        if self.mount.has_quiesced_files() {
-            let (gate, data) = (self.clone(), data.to_vec());
-            let arrived = Instant::now();
-            self.spare.run(move || {
-                waited_since(arrived);
-                gate.write_bytes((inode, thread), handle, offset, &data, reply);
-            });
-        } else {
-            self.write_bytes((inode, thread), handle, offset, data, reply);
+        let of = (self.inode(inode), request.pid());
+        let is_alone = self.mount.mode(of.0) == Mode::Alone;
+        // Such a write has only laid bytes into buffers while it waits, so it can begin again with a copy of its own. The
+        // bytes of most writes are never copied.
+        if is_alone {
+            let attempt = pin!(self.write_bytes(of, handle, offset, data));
+            if let Some(written) = local::attempt(&self.mount, attempt) {
+                return Gate::reply_written(written, reply);
+            }
         }
+        let data = data.to_vec();
+        let on_interrupt = if is_alone { OnInterrupt::GiveUp } else { OnInterrupt::Wait };
+        self.serve(request, on_interrupt, async move |gate| {
+            Gate::reply_written(gate.write_bytes(of, handle, offset, &data).await, reply);
+        });
     }
 
     fn flush(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         _lock_owner: LockOwner,
@@ -464,14 +479,17 @@ impl Filesystem for Gate {
         if dot_shoal::is_our_handle(handle) {
             return reply.ok();
         }
-        let done = self.ask(async |session| session.flush(handle.0).await);
-        self.names_ahead.file_told(self.inode(inode));
-        Gate::reply_done(done, reply);
+        let inode = self.inode(inode);
+        self.serve(request, OnInterrupt::GiveUp, async move |gate| {
+            let done = gate.ask(async |session| session.flush(handle.0).await).await;
+            gate.names_ahead.file_told(inode);
+            Gate::reply_done(done, reply);
+        });
     }
 
     fn release(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         flags: OpenFlags,
@@ -484,15 +502,18 @@ impl Filesystem for Gate {
             return reply.ok();
         }
         let write = writes(flags.0) || flags.0 & libc::O_TRUNC != 0;
-        self.kernel_cache.release(self.inode(inode), write);
-        let done = self.ask(async |session| session.release(handle.0).await);
-        self.names_ahead.file_told(self.inode(inode));
-        Gate::reply_done(done, reply);
+        let inode = self.inode(inode);
+        self.kernel_cache.release(inode, write);
+        self.serve(request, OnInterrupt::Wait, async move |gate| {
+            let done = gate.ask(async |session| session.release(handle.0).await).await;
+            gate.names_ahead.file_told(inode);
+            Gate::reply_done(done, reply);
+        });
     }
 
     fn fsync(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         _datasync: bool,
@@ -501,25 +522,30 @@ impl Filesystem for Gate {
         if dot_shoal::is_our_handle(handle) {
             return reply.ok();
         }
-        let done = self.ask(async |session| session.fsync(handle.0).await);
-        self.names_ahead.file_told(self.inode(inode));
-        Gate::reply_done(done, reply);
+        let inode = self.inode(inode);
+        self.serve(request, OnInterrupt::GiveUp, async move |gate| {
+            let done = gate.ask(async |session| session.fsync(handle.0).await).await;
+            gate.names_ahead.file_told(inode);
+            Gate::reply_done(done, reply);
+        });
     }
 
-    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         if dot_shoal::is_ours(inode) {
             return reply.opened(dot_shoal::HANDLE, FopenFlags::empty());
         }
         let inode = self.inode(inode);
         // Usually the kernel has just looked up its name.
-        let attr = match self.dir_attrs.last(inode) {
-            Some(attr) => Ok(attr),
-            None => self.ask_attr(async |session| session.getattr(inode).await),
-        };
-        match attr {
-            Ok(attr) => reply.opened(self.open_dirs.open(attr), FopenFlags::empty()),
-            Err(errno) => reply.error(errno),
+        if let Some(attr) = self.dir_attrs.last(inode) {
+            return reply.opened(self.open_dirs.open(attr), FopenFlags::empty());
         }
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            match gate.ask_attr(async |session| session.getattr(inode).await).await {
+                Ok(_) if local::is_late(&gate.mount) => {}
+                Ok(attr) => reply.opened(gate.open_dirs.open(attr), FopenFlags::empty()),
+                Err(errno) => reply.error(errno),
+            }
+        });
     }
 
     fn releasedir(
@@ -538,44 +564,49 @@ impl Filesystem for Gate {
 
     fn readdir(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let add = |number, cookie, kind, name: &OsStr, _: Option<&_>| reply.add(number, cookie, kind, name);
-        match self.read_directory(inode, handle, offset, add) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            let add =
+                |number, cookie, kind, name: &OsStr, _: Option<&_>| reply.add(number, cookie, kind, name);
+            match gate.read_directory(inode, handle, offset, add).await {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(errno),
+            }
+        });
     }
 
     fn readdirplus(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
         let directory_inode = self.inode(inode);
-        let add = |number, cookie, _kind, name: &OsStr, attr: Option<&_>| match attr {
-            Some(attr) => {
-                self.told_name(directory_inode, name.as_bytes(), Some(attr));
-                let (attr, ttl) = self.told(attr);
-                reply.add(number, cookie, name, &ttl, &attr, GENERATION)
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            let add = |number, cookie, _kind, name: &OsStr, attr: Option<&_>| match attr {
+                Some(attr) => {
+                    gate.told_name(directory_inode, name.as_bytes(), Some(attr));
+                    let (attr, ttl) = gate.told(attr);
+                    reply.add(number, cookie, name, &ttl, &attr, GENERATION)
+                }
+                // The kernel uses only number and kind of `.` and `..`.
+                None => {
+                    let ttl = gate.kernel_cache.name_ttl();
+                    reply.add(number, cookie, name, &ttl, &directory(number), GENERATION)
+                }
+            };
+            match gate.read_directory(inode, handle, offset, add).await {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(errno),
             }
-            // The kernel uses only number and kind of `.` and `..`.
-            None => {
-                let ttl = self.kernel_cache.name_ttl();
-                reply.add(number, cookie, name, &ttl, &directory(number), GENERATION)
-            }
-        };
-        match self.read_directory(inode, handle, offset, add) {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
+        });
     }
 
     fn fsyncdir(
@@ -592,7 +623,7 @@ impl Filesystem for Gate {
 
     fn lseek(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: i64,
@@ -608,11 +639,12 @@ impl Filesystem for Gate {
             Ok(offset) if !dot_shoal::is_our_handle(handle) => offset,
             _ => return reply.error(Errno::ENXIO),
         };
-        let (gate, inode) = (self.clone(), self.inode(inode));
-        // The kernel waits for writes of these pages, which the pool must serve; and many bricks may be asked.
-        self.spare.run(move || match gate.seek(inode, handle, offset, what) {
-            Ok(found) => reply.offset(found),
-            Err(errno) => reply.error(errno),
+        let inode = self.inode(inode);
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            match gate.seek(inode, handle, offset, what).await {
+                Ok(found) => reply.offset(found),
+                Err(errno) => reply.error(errno),
+            }
         });
     }
 
@@ -630,24 +662,16 @@ impl Filesystem for Gate {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let range = offset..offset.saturating_add(length);
-        let (gate, inode, thread) = (self.clone(), self.inode(inode), request.pid());
-        // A new size may wait for other clients, and many bricks may be asked where there are bytes.
-        self.spare.run(move || {
-            Gate::reply_done(gate.allocate((inode, thread), handle, range, mode), reply);
+        let of = (self.inode(inode), request.pid());
+        self.serve(request, OnInterrupt::Wait, async move |gate| {
+            Gate::reply_done(gate.allocate(of, handle, range, mode).await, reply);
         });
     }
 
-    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
-        let block = BLOCK as u64;
-        match self.ask(async |session| session.statfs().await) {
-            Ok(space) => {
-                let (blocks, free) = (space.total / block, space.free / block);
-                // Inodes share the space with bytes, so as many are free as blocks.
-                let files = space.inodes.saturating_add(free);
-                reply.statfs(blocks, free, free, files, free, BLOCK as u32, NAME_MAX as u32, BLOCK as u32);
-            }
-            Err(errno) => reply.error(errno),
-        }
+    fn statfs(&self, request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
+        self.serve(request, OnInterrupt::Finish, async move |gate| {
+            Gate::reply_space(gate.ask(async |session| session.statfs().await).await, reply);
+        });
     }
 
     // After the first "not supported" the kernel handles these itself.
@@ -665,17 +689,5 @@ impl Filesystem for Gate {
 
     fn removexattr(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
-    }
-}
-
-fn rename_how(flags: RenameFlags) -> Result<RenameHow, Errno> {
-    if flags.is_empty() {
-        Ok(RenameHow::Replace)
-    } else if flags == RenameFlags::RENAME_NOREPLACE {
-        Ok(RenameHow::NoReplace)
-    } else if flags == RenameFlags::RENAME_EXCHANGE {
-        Ok(RenameHow::Exchange)
-    } else {
-        Err(Errno::EINVAL)
     }
 }

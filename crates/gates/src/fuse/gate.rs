@@ -1,14 +1,14 @@
 //! Common parts of the translation of requests.
 
 use std::ffi::OsStr;
+use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use client::{ClientError, Mount, Session};
-use fuser::{
-    Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEntry, ReplyWrite, Request,
-};
+use fuser::{Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyEntry, Request};
 use types::InodeId;
 use types::limits::NAME_MAX;
 use types::messages::names::{Attr, FileKind, Owner};
@@ -18,14 +18,15 @@ use super::dir_attr_cache::{ChangedNames, DirAttrCache};
 use super::dir_names::DirNames;
 use super::dot_shoal::DotShoal;
 use super::file_names::FileNames;
+use super::interrupts::{Interrupts, OnInterrupt};
 use super::invalidate::Invalidator;
 use super::kernel_cache::{AttrReply, KernelCache};
 use super::local;
 use super::names_ahead::{NamesAhead, Next};
 use super::open_dirs::OpenDirs;
 use super::retries::Retries;
-use super::spare::Spare;
 use super::special::SpecialFiles;
+use crate::errno::errno;
 
 /// Inode numbers are never reused, so one generation is enough.
 pub(super) const GENERATION: Generation = Generation(0);
@@ -46,7 +47,8 @@ pub(super) struct Found {
 pub(super) struct Gate {
     pub(super) mount: Arc<Mount>,
     pub(super) kernel_cache: Arc<KernelCache>,
-    pub(super) spare: Spare,
+    /// Parked requests.
+    pub(super) interrupts: Arc<Interrupts>,
     pub(super) dir_attrs: Arc<DirAttrCache>,
     pub(super) dir_names: Arc<DirNames>,
     pub(super) file_names: Arc<FileNames>,
@@ -59,39 +61,58 @@ pub(super) struct Gate {
     pub(super) invalidator: Arc<OnceLock<Invalidator>>,
 }
 
-/// The next request of this thread has waited here since `arrived`.
-pub(super) fn waited_since(arrived: Instant) {
-    let us = arrived.elapsed().as_micros();
-    world::trace::waited_before(u64::try_from(us).unwrap_or(u64::MAX));
-}
-
 impl Gate {
-    /// Carries out one request on this thread.
-    pub(super) fn ask<T>(
+    /// Carries out a request on this thread. The thread waits for a short time; then the request is parked, and is
+    /// carried out further while the thread reads others (`local.rs`).
+    pub(super) fn serve<F: Future<Output = ()> + 'static>(
+        &self,
+        request: &Request,
+        on_interrupt: OnInterrupt,
+        work: impl FnOnce(Rc<Gate>) -> F,
+    ) {
+        let gate = local::gate(self);
+        let mut work = Box::pin(work(Rc::clone(&gate)));
+        if local::attempt(&self.mount, work.as_mut()).is_none() {
+            local::park(&gate, (request.unique().0, request.pid()), on_interrupt, work);
+        }
+    }
+
+    /// Asks the cluster.
+    pub(super) async fn ask<T>(
         &self,
         request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
     ) -> Result<T, Errno> {
-        local::ask(&self.mount, request)
+        let session = local::session(&self.mount)?;
+        request(&session).await.map_err(|error| Errno::from_i32(errno(error)))
     }
 
-    /// Carries out a request for attributes on this thread.
-    pub(super) fn ask_attr(
+    /// Has the kernel write back and forget a file's pages. That waits for its requests for these pages, which the threads
+    /// of the mount must serve.
+    pub(super) async fn invalidate_pages(&self, inode: InodeId) {
+        if let (Some(invalidator), Ok(world)) = (self.invalidator.get(), local::world(&self.mount)) {
+            let invalidator = invalidator.clone();
+            world.off_thread(move || invalidator.pages(inode)).await;
+        }
+    }
+
+    /// Carries out a request for attributes.
+    pub(super) async fn ask_attr(
         &self,
         request: impl AsyncFnOnce(&Session) -> Result<Attr, ClientError>,
     ) -> Result<Attr, Errno> {
         let question = self.dir_attrs.question(Instant::now());
-        let answer = self.ask(request);
+        let answer = self.ask(request).await;
         answer.inspect(|attr| self.dir_attrs.update(question, attr))
     }
 
-    /// Carries out a change of names in a directory on this thread.
-    pub(super) fn ask_in<T: ChangedNames>(
+    /// Carries out a change of names in a directory.
+    pub(super) async fn ask_in<T: ChangedNames>(
         &self,
         directory: InodeId,
         request: impl AsyncFnOnce(&Session) -> Result<T, ClientError>,
     ) -> Result<T, Errno> {
         let question = self.dir_attrs.question(Instant::now());
-        let answer = self.ask(request);
+        let answer = self.ask(request).await;
         match answer.as_ref().ok().and_then(T::directory) {
             Some(attr) => self.dir_attrs.changed_to(question, attr),
             None => self.dir_attrs.changed(directory),
@@ -120,30 +141,19 @@ impl Gate {
         (fuser::FileAttr { ino: number, ..file_attr(attr) }, ttl)
     }
 
-    pub(super) fn read_bytes(&self, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
-        match self.ask(async |session| session.read(handle.0, offset, size as usize).await) {
-            Ok(bytes) => reply.data(&bytes),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
     /// Writes for a thread to an inode.
-    pub(super) fn write_bytes(
+    pub(super) async fn write_bytes(
         &self,
         (inode, thread): (InodeId, u32),
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        reply: ReplyWrite,
-    ) {
+    ) -> Result<u32, Errno> {
         self.kernel_cache.acts(inode, thread);
-        let written = self.ask(async |session| session.write(handle.0, offset, data).await);
+        let written = self.ask(async |session| session.write(handle.0, offset, data).await).await;
         self.kernel_cache.acts(inode, thread);
         self.names_ahead.file_told(inode);
-        match written {
-            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
-            Err(errno) => reply.error(errno),
-        }
+        written.map(|written| u32::try_from(written).unwrap_or(u32::MAX))
     }
 
     /// Notes what the kernel is told of a name.
@@ -181,17 +191,22 @@ impl Gate {
     }
 
     /// Looks up a name for a thread, which may be about to remove it and those that follow.
-    pub(super) fn lookup_ahead(&self, thread: u32, parent: InodeId, name: &[u8]) -> Result<Found, Errno> {
-        let alone = || {
-            let attr = self.ask_attr(async |session| session.lookup(parent, name).await)?;
+    pub(super) async fn lookup_ahead(
+        &self,
+        thread: u32,
+        parent: InodeId,
+        name: &[u8],
+    ) -> Result<Found, Errno> {
+        let alone = async || {
+            let attr = self.ask_attr(async |session| session.lookup(parent, name).await).await?;
             Ok(Found { attr, left: None })
         };
         if self.mount.is_exclusive() {
-            return alone();
+            return alone().await;
         }
         let now = Instant::now();
         let count = match self.names_ahead.next(thread, parent, name, now) {
-            Next::Alone => return alone(),
+            Next::Alone => return alone().await,
             Next::Known(attr, left) => {
                 self.mount.count_lookup_ahead();
                 return Ok(Found { attr: self.mount.with_access(*attr), left: Some(left) });
@@ -199,7 +214,7 @@ impl Gate {
             Next::Ask(count) => count,
         };
         let question = self.dir_attrs.question(now);
-        let listed = self.ask(async |session| session.readdir_from(parent, name, count).await);
+        let listed = self.ask(async |session| session.readdir_from(parent, name, count).await).await;
         let mut entries = listed.map(|listed| listed.entries);
         let found = entries.as_mut().ok().filter(|entries| entries.first().is_some_and(|it| it.name == name));
         let found = found.map(|entries| entries.remove(0).attr);
@@ -218,7 +233,7 @@ impl Gate {
             }
             (None, Err(Errno::ENOENT)) => Err(Errno::ENOENT),
             // What is wrong may be another file of these.
-            (None, _) => alone(),
+            (None, _) => alone().await,
         }
     }
 
@@ -259,7 +274,7 @@ impl Gate {
 
     /// Answers a thread's request for attributes. The thread may be about to read cached pages: see
     /// `kernel_cache.rs`.
-    pub(super) fn reply_asked(&self, answer: Result<Attr, Errno>, thread: u32, reply: ReplyAttr) {
+    pub(super) async fn reply_asked(&self, answer: Result<Attr, Errno>, thread: u32, reply: ReplyAttr) {
         let Ok(attr) = &answer else { return self.reply_attr(answer, reply) };
         match self.kernel_cache.asked(attr, thread, local::lease_left(&self.mount), Instant::now()) {
             AttrReply::Plain => self.reply_attr(answer, reply),
@@ -271,14 +286,8 @@ impl Gate {
                 reply.attr(&ttl, &told);
             }
             AttrReply::Invalidate => {
-                let (gate, inode) = (self.clone(), attr.inode);
-                // The kernel waits for reads of these pages in flight, and the pool must serve them.
-                self.spare.run(move || {
-                    if let Some(invalidator) = gate.invalidator.get() {
-                        invalidator.pages(inode);
-                    }
-                    gate.reply_attr(answer, reply);
-                });
+                self.invalidate_pages(attr.inode).await;
+                self.reply_attr(answer, reply);
             }
         }
     }

@@ -18,11 +18,11 @@ const ENTRIES_MAX: u32 = 192;
 
 impl Gate {
     /// Entries from a kernel's cookie on.
-    fn list(&self, inode: INodeNo, cookie: u64) -> Result<DirEntries, Errno> {
+    async fn list(&self, inode: INodeNo, cookie: u64) -> Result<DirEntries, Errno> {
         let inode = self.inode(inode);
         let cookie = cookie.saturating_sub(COOKIE_FIRST);
         let question = self.dir_attrs.question(Instant::now());
-        let listed = self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await);
+        let listed = self.ask(async |session| session.readdir(inode, cookie, ENTRIES_MAX).await).await;
         let listed = listed.map_err(|errno| match self.open_dirs.opened(inode) {
             // A removed directory has no entries.
             Some(_) if errno == Errno::ESTALE => Errno::ENOENT,
@@ -46,7 +46,7 @@ impl Gate {
     }
 
     /// Lists a directory: passes cookie, name and attributes of each entry to `add`, until it is full.
-    pub(super) fn read_directory(
+    pub(super) async fn read_directory(
         &self,
         inode: INodeNo,
         handle: FileHandle,
@@ -60,7 +60,7 @@ impl Gate {
         if self.open_dirs.take_end(handle, cookie) {
             return Ok(());
         }
-        let listed = self.list(inode, cookie)?;
+        let listed = self.list(inode, cookie).await?;
         let parent = self.kernel_number(listed.parent);
         let dots = [(INodeNo(inode.0), "."), (parent, "..")];
         for (at, (number, name)) in dots.into_iter().enumerate().skip(cookie.min(COOKIE_FIRST) as usize) {

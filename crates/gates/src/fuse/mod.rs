@@ -3,7 +3,7 @@
 //! ```text
 //! kernel --/dev/fuse--> thread 1..n, each with its own ring, connections and client session (local.rs)
 //!                          |  translate (filesystem.rs), wait for the answer inline, reply
-//!                          +--> what may wait for another client: a spare thread (spare.rs)
+//!                          +--> what waits for longer: parked, while the thread reads the next request
 //! client's background ---> recalled modes: the kernel forgets what it has cached (invalidate.rs)
 //! ```
 //!
@@ -12,7 +12,7 @@
 //! | `mount.rs` | starts and ends a mount |
 //! | `filesystem.rs` | every request of the kernel, translated |
 //! | `gate.rs` | common parts of the translation of requests |
-//! | `opening.rs`, `allocate.rs`, `listing.rs` | of these: opens, `fallocate`, listings of directories |
+//! | `answers.rs`, `opening.rs`, `allocate.rs`, `listing.rs` | of these: parts of answers, opens, `fallocate`, listings of directories |
 //! | `attributes.rs` | attributes in the kernel's format |
 //! | `kernel_cache.rs`, `invalidate.rs` | what the kernel may keep in its caches |
 //! | `dir_attr_cache.rs` | recent attributes of directories |
@@ -24,12 +24,13 @@
 //! | `retries.rs` | what the kernel was asked to look up again |
 //! | `special.rs` | pipes, sockets and devices: attributes of removed ones |
 //! | `mount_flags.rs` | the mount flags, which `mount -o remount` may change |
-//! | `spare.rs` | threads for requests that may wait long |
-//! | `local.rs` | the state of a thread |
+//! | `local.rs` | the state of a thread, and its requests that wait |
+//! | `interrupts.rs` | what becomes of a request that waits and is interrupted |
 //! | `dot_shoal.rs` | the directory `.shoal` in the root of every mount |
 //! | `status.rs`, `tune.rs`, `xray.rs`, `why.rs` | its files `status`, `tune`, `xray` and `why` |
 
 mod allocate;
+mod answers;
 mod attributes;
 mod control_handles;
 mod dir_attr_cache;
@@ -38,6 +39,7 @@ mod dot_shoal;
 mod file_names;
 mod filesystem;
 mod gate;
+mod interrupts;
 mod invalidate;
 mod kernel_cache;
 mod listing;
@@ -49,7 +51,6 @@ mod open_dirs;
 mod opening;
 mod removed;
 mod retries;
-mod spare;
 mod special;
 mod status;
 mod tune;

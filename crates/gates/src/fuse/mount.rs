@@ -17,7 +17,6 @@ use super::gate::Gate;
 use super::invalidate::Invalidator;
 use super::kernel_cache::KernelCache;
 use super::mount_flags::MountFlags;
-use super::spare::Spare;
 
 /// Largest request of the kernel, in bytes: one stripe of the default geometry at 8+2.
 const REQUEST_MAX: u32 = 1 << 20;
@@ -114,7 +113,7 @@ fn show(mount: &Arc<Mount>, volume: &str, options: &FuseOptions) -> Result<Backg
     let gate = Gate {
         mount: Arc::clone(mount),
         kernel_cache: Arc::new(KernelCache::new(mount.is_exclusive())),
-        spare: Spare::new(options.threads),
+        interrupts: Arc::default(),
         dir_attrs: Arc::default(),
         dir_names: Arc::default(),
         file_names: Arc::default(),

@@ -8,7 +8,7 @@ use types::InodeId;
 use types::messages::names::Attr;
 
 use super::file_names::Known;
-use super::gate::Gate;
+use super::gate::{Gate, writes};
 
 /// Bits of a mode that let a program run with the rights of the file's owner or group.
 const SET_USER: u32 = 0o4000;
@@ -19,7 +19,7 @@ const GROUP_EXECUTES: u32 = 0o010;
 impl Gate {
     /// Opens a file for a thread. Fails with `ESTALE` if the kernel may have found it by a name that it has no more: then the kernel
     /// looks the name up again.
-    pub(super) fn open_found(
+    pub(super) async fn open_found(
         &self,
         thread: u32,
         inode: InodeId,
@@ -34,11 +34,11 @@ impl Gate {
             Known::Unknown => Vec::new(),
         };
         let has_names = !names.is_empty();
-        let opened = self.ask(async |session| session.open_as(inode, names, write, truncate).await);
+        let opened = self.ask(async |session| session.open_as(inode, names, write, truncate).await).await;
         self.names_ahead.file_told(inode);
         match opened {
             Err(Errno::ESTALE) if has_names && !self.retries.ask_to_open(thread, now) => {
-                self.ask(async |session| session.open(inode, write, truncate).await)
+                self.ask(async |session| session.open(inode, write, truncate).await).await
             }
             // Another mount has replaced the file.
             Err(Errno::ENOENT) => Err(Errno::ESTALE),
@@ -49,25 +49,37 @@ impl Gate {
     /// Closes a handle again that was opened to append, if the kernel knows the file from names read ahead and it has changed since:
     /// the kernel would append where the file ended before. `ESTALE` makes it look up the name again. Whoever opens without a name
     /// gets the attributes anew.
-    pub(super) fn open_to_append(&self, opened: Opened) -> Result<Opened, Errno> {
+    pub(super) async fn open_to_append(&self, opened: Opened) -> Result<Opened, Errno> {
         if !self.kernel_cache.is_outdated_from_ahead(&opened.attr) {
             return Ok(opened);
         }
         if let Some(invalidator) = self.invalidator.get() {
             invalidator.attributes(opened.attr.inode);
         }
-        self.ask(async |session| session.release(opened.handle).await)?;
+        self.ask(async |session| session.release(opened.handle).await).await?;
         Err(Errno::ESTALE)
     }
 
+    /// Notes how a file was opened, by the flags of open(2).
+    pub(super) fn opened_with(&self, opened: &Opened, flags: i32) {
+        if flags & libc::O_DIRECT == 0 {
+            self.mount.set_in_kernel(opened.handle);
+        }
+        if flags & libc::O_NOATIME != 0 {
+            self.mount.set_noatime(opened.handle);
+        } else if self.mount.is_exclusive() && !writes(flags) {
+            self.opened_to_read(&opened.attr);
+        }
+    }
+
     /// Clears the bits of a truncated file that give away its owner's rights. The kernel leaves this to an open that truncates.
-    pub(super) fn drop_privileges(&self, opened: Opened) -> Result<Opened, Errno> {
+    pub(super) async fn drop_privileges(&self, opened: Opened) -> Result<Opened, Errno> {
         let Some(mode) = without_privileges(&opened.attr) else { return Ok(opened) };
         let (inode, changes) = (opened.attr.inode, SetAttrs { mode: Some(mode), ..SetAttrs::default() });
-        match self.ask(async |session| session.setattr(inode, changes).await) {
+        match self.ask(async |session| session.setattr(inode, changes).await).await {
             Ok(attr) => Ok(Opened { attr, ..opened }),
             Err(errno) => {
-                self.ask(async |session| session.release(opened.handle).await)?;
+                self.ask(async |session| session.release(opened.handle).await).await?;
                 Err(errno)
             }
         }

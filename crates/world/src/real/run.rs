@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -65,6 +65,27 @@ impl Drop for Running {
 
 /// Runs `future` to its end on `runtime`, as a task of the kind `name`, with the tasks spawned there.
 pub(super) fn block_on<F: Future>(runtime: &Runtime, name: &'static str, future: F) -> F::Output {
+    let output = run(runtime, name, None, pin!(future));
+    output.expect("without a limit it runs to its end")
+}
+
+/// As [`block_on`], but for `limit` at most, unless the thread has more to do then. `None` if the future has not ended:
+/// it can be polled further, as a task too.
+pub(super) fn block_on_for<F: Future>(
+    runtime: &Runtime,
+    name: &'static str,
+    limit: Duration,
+    future: Pin<&mut F>,
+) -> Option<F::Output> {
+    run(runtime, name, Some(limit), future)
+}
+
+fn run<F: Future>(
+    runtime: &Runtime,
+    name: &'static str,
+    limit: Option<Duration>,
+    mut future: Pin<&mut F>,
+) -> Option<F::Output> {
     let _running = Running::begin();
     runtime.enter(|| {
         let flag = Arc::new(Flag {
@@ -74,16 +95,16 @@ pub(super) fn block_on<F: Future>(runtime: &Runtime, name: &'static str, future:
         });
         let waker = Waker::from(flag.clone());
         let mut context = Context::from_waker(&waker);
-        let mut future = pin!(future);
         let mut again = 0;
-        let mut looked = Instant::now();
+        let began = Instant::now();
+        let mut looked = began;
         turns::begin();
         loop {
             if flag.woken.swap(false, Ordering::AcqRel) {
                 let polled = future.as_mut().poll(&mut context);
                 turns::end(name);
                 if let Poll::Ready(output) = polled {
-                    return output;
+                    return Some(output);
                 }
             }
             if runtime.run() {
@@ -97,10 +118,15 @@ pub(super) fn block_on<F: Future>(runtime: &Runtime, name: &'static str, future:
             } else if again == POLLS_PER_LOOK {
                 runtime.poll_with(Some(Duration::ZERO));
             } else {
-                runtime.poll();
+                let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+                let timer = runtime.current_timeout();
+                runtime.poll_with(left.into_iter().chain(timer).min());
             }
             again = 0;
             looked = Instant::now();
+            if limit.is_some_and(|limit| looked - began >= limit) && !flag.woken.load(Ordering::Acquire) {
+                return None;
+            }
             turns::begin();
         }
     })
