@@ -116,9 +116,13 @@ impl Daemon {
 
     /// Whether a signal (SIGSTOP) or a debugger has stopped it.
     pub(crate) fn is_stopped(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        parse_stat(&stat)
-            .is_some_and(|(state, started)| started == self.started && matches!(state, "T" | "t"))
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten().flatten();
+        // A thread that waits in the kernel stops only afterwards.
+        let is_stopped = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            parse_stat(&stat).is_some_and(|(state, _)| matches!(state, "T" | "t"))
+        };
+        self.is_running() && tasks.into_iter().any(is_stopped)
     }
 
     /// For how long its threads have run, in nanoseconds; [`None`] if the kernel does not say.

@@ -14,7 +14,7 @@ mod tests;
 
 pub use net::bind_port;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -52,8 +52,6 @@ const TASKS_PER_TURN: usize = 61;
 const BLOCKING_THREADS: usize = 16;
 /// How long such a thread waits for more work before it ends.
 const BLOCKING_IDLE: Duration = Duration::from_secs(5);
-/// Time between two looks whether the tasks of a world have ended, in microseconds.
-const END_POLL_US: u64 = 200;
 /// Words fetched from the kernel's generator at a time.
 const CHANCE_WORDS: usize = 32;
 
@@ -83,25 +81,7 @@ pub(crate) struct World {
 
 struct Inner {
     runtime: Runtime,
-    /// Number of tasks that have not ended.
-    tasks: Rc<Cell<usize>>,
     chance: RefCell<Vec<u64>>,
-}
-
-/// Counts a task until it is dropped.
-struct Counted(Rc<Cell<usize>>);
-
-impl Counted {
-    fn new(tasks: &Rc<Cell<usize>>) -> Counted {
-        tasks.set(tasks.get() + 1);
-        Counted(Rc::clone(tasks))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }
 
 impl World {
@@ -134,7 +114,7 @@ impl World {
             .sync_queue_size(REMOTE_WAKES)
             .event_interval(TASKS_PER_TURN)
             .build()?;
-        Ok(World { inner: Rc::new(Inner { runtime, tasks: Rc::default(), chance: RefCell::default() }) })
+        Ok(World { inner: Rc::new(Inner { runtime, chance: RefCell::default() }) })
     }
 
     /// Runs `future` to its end, together with the tasks spawned on this world.
@@ -153,16 +133,6 @@ impl World {
         future: Pin<&mut F>,
     ) -> Option<F::Output> {
         run::block_on_for(&self.inner.runtime, name, Duration::from_micros(us), future)
-    }
-
-    /// Runs the tasks of this world until they have ended. False if some have not after `us` microseconds.
-    pub(crate) fn end(self, us: u64) -> bool {
-        let ended = async {
-            while self.inner.tasks.get() > 0 {
-                self.sleep(END_POLL_US).await;
-            }
-        };
-        self.block_on("end", self.timeout(us, ended)).is_some()
     }
 
     /// Waits until a descriptor can be read, or has failed.
@@ -250,12 +220,7 @@ impl World {
 
     /// Runs `future` as a task, until it or the world ends.
     pub(crate) fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + 'static) {
-        let counted = Counted::new(&self.inner.tasks);
-        let task = async move {
-            let _counted = counted;
-            future.await;
-        };
-        self.inner.runtime.spawn(Timed::new(name, task)).detach();
+        self.inner.runtime.spawn(Timed::new(name, future)).detach();
     }
 
     /// Lets other tasks of this world run first.

@@ -91,8 +91,9 @@ fn any_number_of_waiting_readers_holds_up_nobody_else_and_signals_end_them() {
     let mut waiting: Vec<Child> =
         readers.into_iter().filter_map(|mut it| runs(&mut it).then_some(it)).collect();
     assert!(waiting.len() > 20);
-    let (ctrl_c, killed) = waiting.split_at_mut(10);
-    ctrl_c.iter_mut().for_each(|reader| ends(reader, Signal::SIGINT));
+    // `dd` handles SIGINT itself, and its reads wait in the background.
+    let (terminated, killed) = waiting.split_at_mut(10);
+    terminated.iter_mut().for_each(|reader| ends(reader, Signal::SIGTERM));
     killed.iter_mut().for_each(|reader| ends(reader, Signal::SIGKILL));
     fixture.must(&["up"]);
     let again = || fs::read(lost).is_ok();
@@ -175,8 +176,6 @@ fn umount_of_a_mount_whose_daemon_is_stopped_gives_up_and_says_how_to_get_rid_of
     fixture.up(3, "2+1", "128M");
     let dir = fixture.mount("m");
     let daemon = Pid::from_raw(fixture.mount_pid(&dir));
-    // It looks at its own mount when it begins.
-    thread::sleep(Duration::from_secs(1));
     kill(daemon, Signal::SIGSTOP).expect("it runs");
     let ran = within(Duration::from_secs(30), "umount of a stopped mount", || {
         fixture.shoal(&["umount", text(&dir)])

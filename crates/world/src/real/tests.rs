@@ -16,6 +16,7 @@ use super::*;
 use crate::{DiskMode, Frame, Notify};
 
 mod direct;
+mod patience;
 mod turns;
 
 /// No bound for a frame.
@@ -684,42 +685,4 @@ fn two_threads_accept_from_one_socket() {
             assert_eq!(&said, b"hello");
         }
     });
-}
-
-#[test]
-fn a_future_that_takes_too_long_can_be_run_on_as_a_task() {
-    for world in [World::new(), World::polling()] {
-        let world = world.unwrap();
-        let (ended, task) = (Rc::new(Cell::new(false)), world.clone());
-        let done = ended.clone();
-        let mut slow = Box::pin(async move {
-            task.sleep(50_000).await;
-            done.set(true);
-        });
-        assert_eq!(world.block_on_for(1_000, "test", slow.as_mut()), None);
-        assert_eq!(world.block_on_for(1_000, "test", pin!(async { 7 })), Some(7));
-        world.spawn("test", slow);
-        assert!(!ended.get());
-        world.block_on("test", async {
-            while !ended.get() {
-                world.sleep(1_000).await;
-            }
-        });
-    }
-}
-
-#[test]
-fn a_world_whose_tasks_hold_it_ends_with_them() {
-    for world in [World::new(), World::polling()] {
-        let world = world.unwrap();
-        let (mine, inner) = (world.clone(), Rc::downgrade(&world.inner));
-        world.spawn("test", async move {
-            mine.sleep(10_000).await;
-        });
-        assert!(world.end(5_000_000));
-        assert!(inner.upgrade().is_none(), "the ring is closed");
-        let world = World::new().unwrap();
-        world.spawn("test", std::future::pending());
-        assert!(!world.end(1_000));
-    }
 }

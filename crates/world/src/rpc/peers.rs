@@ -45,8 +45,8 @@ impl Begun {
 ///
 /// Each connection has a task that reads. A call on a quiet connection sends its request itself. Under load, requests
 /// are queued and the connection's writer task sends them in batches. A large payload leaves as the server grants it, and the
-/// requests of other calls may be there before it. Dropping the last clone closes all connections, when the world
-/// runs next: before a thread ends, it calls [`World::end`].
+/// requests of other calls may be there before it. Dropping the last clone closes all connections, when the
+/// world runs next.
 #[derive(Clone)]
 pub struct Peers(Rc<Inner>);
 
