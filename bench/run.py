@@ -106,7 +106,7 @@ def git(*words: str) -> str:
 def machine_facts(given: argparse.Namespace) -> dict[str, object]:
     """What is measured, how, and on what."""
     return {**meter.machine_facts(), "commit": git("rev-parse", "--short=12", "HEAD"),
-            "changed": git("status", "--porcelain", "--", "crates").splitlines(), "arguments": sys.argv[1:],
+            "changed": git("status", "--porcelain", "--", "crates", "vendor").splitlines(), "arguments": sys.argv[1:],
             "binary": hashlib.sha256(given.binary.read_bytes()).hexdigest()[:16],
             **{name: getattr(given, name) for name in ("runs", "seconds", "long_seconds")}}
 
