@@ -47,13 +47,13 @@ impl Seal {
     }
 
     /// The tag of the next frame, which has these bytes. Their lengths must follow from the bytes.
-    pub fn tag<'a, const N: usize>(&mut self, parts: [&'a [u8]; N]) -> Tag {
+    pub fn tag<const N: usize>(&mut self, parts: [&[u8]; N]) -> Tag {
         self.mac(parts).finalize()
     }
 
     /// Whether the next frame has these bytes and this tag. Compares in constant time.
     #[must_use]
-    pub fn matches<'a, const N: usize>(&mut self, parts: [&'a [u8]; N], tag: &Tag) -> bool {
+    pub fn matches<const N: usize>(&mut self, parts: [&[u8]; N], tag: &Tag) -> bool {
         self.mac(parts).verify(tag).is_ok()
     }
 }
