@@ -1,11 +1,15 @@
 //! Reads of an open file.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use types::Buf;
+use types::messages::names::{AttrReply, GetAttr};
+use types::{Buf, Refusal};
 
 use crate::error::ClientError;
 use crate::face::session::Session;
+use crate::routes::retry::RetryBudget;
+use crate::state::open_file::OpenFile;
 use crate::state::open_files::Handle;
 use crate::state::settings::Settings;
 use crate::state::slow_requests::Asked;
@@ -25,7 +29,17 @@ impl Session {
         loop {
             let io = self.modes.begin_io(&file).await?;
             let read = Read { file: &file, offset, len, in_kernel, settings: Settings::UNSETTLED };
-            let bytes = self.stack.read(read).await?;
+            let bytes = match self.stack.read(read).await {
+                Err(error @ ClientError::Refused(Refusal::ObjectRemoved)) => {
+                    let truncate_seq = io.truncate_seq;
+                    drop(io);
+                    if self.was_truncated_since(&file, truncate_seq).await? {
+                        continue;
+                    }
+                    return Err(error);
+                }
+                outcome => outcome?,
+            };
             // A truncation does not wait for reads of a client that was given up, nor for reads of the client that
             // truncates in mode Alone.
             let is_leased = self.link.routes.lease.is_leased(self.link.world.now());
@@ -39,6 +53,31 @@ impl Session {
                 }
                 return Ok(bytes);
             }
+        }
+    }
+
+    /// Whether a file that had `truncate_seq` was truncated or fenced since, so that it has another object now. If the service has
+    /// truncated it, this waits until this mount knows the new object.
+    async fn was_truncated_since(
+        &self,
+        file: &Arc<OpenFile>,
+        truncate_seq: u64,
+    ) -> Result<bool, ClientError> {
+        let mut budget = RetryBudget::new(&self.link.world);
+        loop {
+            self.modes.revalidate_if_shared(file).await?;
+            {
+                let state = file.lock();
+                if state.fenced || state.truncate_seq != truncate_seq {
+                    return Ok(true);
+                }
+            }
+            let asked = GetAttr { volume: self.link.routes.volume, inode: file.inode };
+            let AttrReply { attr } = self.link.ask(&asked).await?;
+            if attr.truncate_seq == truncate_seq && file.lock().truncate_seq == truncate_seq {
+                return Ok(false);
+            }
+            budget.backoff().await?;
         }
     }
 }

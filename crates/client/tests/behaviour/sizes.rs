@@ -220,3 +220,32 @@ fn what_is_closed_is_durable_within_half_a_second() {
         assert_eq!(size(1), LEN as u64, "what is open follows");
     });
 }
+
+/// Its bricks purge what a truncation leaves before this mount has the answer: a read meanwhile comes after the truncation.
+#[test]
+fn a_read_that_is_overtaken_by_a_truncation_and_a_purge_finds_nothing() {
+    let cluster = Cluster::new(36, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, 0, &pattern(2 * STRIPE, 1)).await.unwrap();
+        session.fsync(opened.handle).await.unwrap();
+        (cluster.known().purges, cluster.known().setattr_answer_us) = (true, SECOND);
+        let changes = SetAttrs { size: Some(0), ..SetAttrs::default() };
+        let read = async {
+            world.sleep(SECOND / 2).await;
+            session.read(opened.handle, 0, 2 * STRIPE).await
+        };
+        let (cut, read) = join(session.setattr(opened.attr.inode, changes), read).await;
+        assert_eq!(cut.map(|attr| attr.size), Ok(0));
+        assert_eq!(read.map(|bytes| bytes.len()), Ok(0));
+        // An object that is gone without a truncation is an error.
+        session.write(opened.handle, 0, &pattern(STRIPE, 2)).await.unwrap();
+        session.fsync(opened.handle).await.unwrap();
+        let object = cluster.known().files[&opened.attr.inode].object;
+        cluster.known().purged.insert(object);
+        let read = session.read(opened.handle, 0, STRIPE).await;
+        assert_eq!(read.map(|bytes| bytes.len()), Err(ClientError::Refused(Refusal::ObjectRemoved)));
+    });
+}

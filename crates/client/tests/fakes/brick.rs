@@ -129,6 +129,10 @@ impl Known {
         if primary == Some(brick) { Ok(()) } else { Err(Refusal::NotPrimary) }
     }
 
+    fn check_not_purged(&self, key: StripeKey) -> Result<(), Refusal> {
+        if self.purged.contains(&key.object) { Err(Refusal::ObjectRemoved) } else { Ok(()) }
+    }
+
     fn write(&mut self, brick: BrickId, epoch: Epoch, write: Write, bytes: Vec<u8>) -> Result<(), Refusal> {
         self.check_primary(brick, write.group, epoch)?;
         let len: usize = write.spans.iter().map(|span| span.len as usize).sum();
@@ -177,6 +181,7 @@ impl Known {
 
     fn read_unit(&mut self, brick: BrickId, epoch: Epoch, read: &ReadUnit) -> Result<Answer, Refusal> {
         self.count("ReadUnit");
+        self.check_not_purged(read.key)?;
         let slot = usize::from(read.slot);
         if self.config(read.group, epoch)?.slots[slot].brick != brick {
             return Err(Refusal::Unknown);
@@ -196,6 +201,7 @@ impl Known {
 
     fn read_stripe(&mut self, brick: BrickId, epoch: Epoch, read: &ReadStripe) -> Result<Answer, Refusal> {
         self.count("ReadStripe");
+        self.check_not_purged(read.key)?;
         self.check_primary(brick, read.group, epoch)?;
         let bytes = self.bytes(brick, read.key, read.offset as usize, read.len as usize);
         Ok(Answer::new(&StripeBytes { decoded: 1 }, Buf::copy_of(&bytes)))

@@ -89,14 +89,23 @@ async fn answer(known: Shared, world: World, call: Call) -> Result<Answer, Refus
             }
         };
     }
+    if call.kind == Retract::KIND {
+        let delay = known.borrow().retract_us;
+        world.sleep(delay).await;
+    }
     now!(MapGet => map_get, ClientJoin => join, RecallAck => recall_ack, ClientLeave => leave, Lookup => lookup,
          GetAttr => getattr, StatFs => statfs, UpdateSizes => grow, Retract => retract, Zeroed => zeroed,
          Accessed => accessed, ShardFind => find);
     if call.kind == SetAttr::KIND {
         let delay = known.borrow().setattr_us;
         world.sleep(delay).await;
+        let request: SetAttr = call.parse()?;
+        let set = once(&known, &request.caller, SetAttr::NAME, |k| k.setattr(&request));
+        let delay = known.borrow().setattr_answer_us;
+        world.sleep(delay).await;
+        return reply(set);
     }
-    once!(SetAttr => setattr, Create => create, Release => release, Unlink => unlink, ZeroBegin => zero);
+    once!(Create => create, Release => release, Unlink => unlink, ZeroBegin => zero);
     match call.kind {
         ClientPoll::KIND => reply(poll(&known, &world, &call.parse()?).await),
         Open::KIND => {
@@ -358,7 +367,11 @@ impl Known {
                 return Err(Refusal::Busy);
             }
             if size == 0 {
-                (file.object, file.stale_end) = (object, 0);
+                let old = std::mem::replace(&mut file.object, object);
+                if self.purges {
+                    self.purged.insert(old);
+                }
+                file.stale_end = 0;
                 file.truncate_seq += 1;
             } else if size < shown.max(request.sent_end) {
                 file.stale_end = file.stale_end.max(shown).max(request.sent_end);
@@ -407,6 +420,9 @@ impl Known {
                 Some(&Mode::Alone),
                 "others may have it open"
             );
+            if request.size > file.size && file.stale_end > file.size {
+                return Err(Refusal::Busy);
+            }
             let shown = file.size.max(file.volatile);
             file.stale_end = file.stale_end.max(shown).max(request.sent_end);
             (file.size, file.volatile) = (file.size.max(request.size), 0);

@@ -19,8 +19,8 @@ use types::messages::names::Owner;
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{
-    BrickId, ClientId, ClientSeq, ClusterId, Code, Epoch, Geometry, InodeId, MapVersion, NodeId, StripeKey,
-    VolumeId,
+    BrickId, ClientId, ClientSeq, ClusterId, Code, Epoch, Geometry, InodeId, MapVersion, NodeId, ObjectId,
+    StripeKey, VolumeId,
 };
 use world::{Identity, SimOptions, Simulation, World};
 
@@ -84,6 +84,13 @@ pub struct Known {
     pub slow_device: BTreeMap<BrickId, u64>,
     /// How long the service takes to change attributes.
     pub setattr_us: u64,
+    /// How long its answer is on its way, and how long the service takes to take the end of a file back, in microseconds.
+    pub setattr_answer_us: u64,
+    pub retract_us: u64,
+    /// Whether what a truncation leaves is purged at once.
+    pub purges: bool,
+    /// Objects that are being purged.
+    pub purged: BTreeSet<ObjectId>,
     /// How long the service takes before it looks at an open, in microseconds.
     pub open_us: u64,
     /// How long its answer is on its way.
@@ -192,6 +199,10 @@ impl Cluster {
             answer_us: 0,
             slow_device: BTreeMap::new(),
             setattr_us: 0,
+            setattr_answer_us: 0,
+            retract_us: 0,
+            purges: false,
+            purged: BTreeSet::new(),
             open_us: 0,
             opened_us: 0,
             mute: BTreeSet::new(),

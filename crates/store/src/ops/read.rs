@@ -93,7 +93,8 @@ impl Server {
         }
         self.apply_decisions(&[GroupDecision { group, epoch, upto }]).await?;
         let read = UnitRead { group, key, slot, range, identity, decided, may_use_cache: false };
-        self.unit(epoch, &read).await
+        // A base that is gone because its object is being purged is not damaged.
+        self.unit(epoch, &read).await.map_err(|refusal| self.check_not_dropped(key).err().unwrap_or(refusal))
     }
 
     /// Reads a range of this brick's unit. The payload ends where only zeros follow.

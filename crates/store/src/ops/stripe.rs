@@ -29,6 +29,12 @@ pub(super) const READ_TIMEOUT_US: u64 = 3_000_000;
 /// Before another source is asked instead, each has this time at least, in microseconds.
 const SOURCE_LATE_US: u64 = 2_000;
 
+/// Whether a unit that was refused so is not to be had from other units either: the group has another primary, or the object is
+/// being purged.
+fn is_final(refusal: Refusal) -> bool {
+    matches!(refusal, Refusal::StaleEpoch | Refusal::ObjectRemoved)
+}
+
 /// A stripe as its primary sees it.
 pub(crate) struct Stripe<'a> {
     pub(super) server: &'a Server,
@@ -133,20 +139,18 @@ impl<'a> Stripe<'a> {
         assert!(range.end <= self.geometry.unit(), "overlays of the next unit would be laid over this one");
         if self.is_live(unit) && self.is_avoided(unit) {
             let undecoded = match self.decode(unit, range.clone()).await {
-                Err(refusal) if refusal != Refusal::StaleEpoch => refusal,
+                Err(refusal) if !is_final(refusal) => refusal,
                 done => return done,
             };
             // There is no other way. If it fails too, the caller hears why the unit cannot be decoded: that may pass, while
             // "damaged" would end its read for good.
-            return self.read(unit, range, None).await.map_err(|refusal| match refusal {
-                Refusal::StaleEpoch => refusal,
-                _ => undecoded,
-            });
+            let read = self.read(unit, range, None).await;
+            return read.map_err(|refusal| if is_final(refusal) { refusal } else { undecoded });
         }
         if self.is_live(unit) {
             match self.read(unit, range.clone(), None).await {
                 Ok(bytes) => return Ok(bytes),
-                Err(Refusal::StaleEpoch) => return Err(Refusal::StaleEpoch),
+                Err(refusal) if is_final(refusal) => return Err(refusal),
                 Err(refusal) => {
                     tracing::debug!(key = %self.key, unit, %refusal, "a unit must be decoded");
                 }
@@ -301,7 +305,7 @@ impl<'a> Stripe<'a> {
             };
             match next.flatten() {
                 Some((slot, Ok(bytes))) => sources.push((slot, bytes)),
-                Some((_, Err(Refusal::StaleEpoch))) => return Err(Refusal::StaleEpoch),
+                Some((_, Err(refusal))) if is_final(refusal) => return Err(refusal),
                 Some((slot, Err(refusal))) => {
                     hit(CodeProbe::SourceMissing);
                     tracing::debug!(key = %self.key, slot, %refusal, "a source is missing");
