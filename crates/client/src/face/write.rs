@@ -69,7 +69,7 @@ impl Session {
         if self.link.routes.disk().is_some_and(|size| end > size) {
             return Err(ClientError::Refused(Refusal::NoSpace));
         }
-        // If another client truncates the shared file meanwhile, the write is repeated after the truncation.
+        // If the file is truncated meanwhile, the write is repeated after the truncation.
         while self.write_once(handle, offset, bytes, lost).await? == ReportOutcome::Truncated {}
         self.link.routes.counts.count(Counter::WrittenBytes, bytes.len() as u64);
         Ok(bytes.len())
@@ -93,6 +93,11 @@ impl Session {
             }
         };
         let written = self.stack.write(Write { file, offset, bytes, settings: Settings::UNSETTLED }).await;
+        if written == Err(ClientError::Refused(Refusal::Busy)) && file.lock().truncate_seq != io.truncate_seq
+        {
+            // This mount itself has truncated the file, and has left stale bytes.
+            return Ok(ReportOutcome::Truncated);
+        }
         if written.is_err() {
             // The next write need not report a loss that this one reports.
             handle.error_cursor.after_write(&file.lock().wb_errors, lost)?;

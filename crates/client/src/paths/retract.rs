@@ -94,6 +94,10 @@ impl Io {
             }
             // A report that was under way may have been stored since.
             state.size = state.size.max(state.durable_size);
+            // Stale bytes between the stored end and a longer one would become visible: the service refuses that end for ever.
+            if state.stale_end > state.durable_size {
+                state.size = state.durable_size;
+            }
             let (truncate_seq, size, sent_end) = (state.truncate_seq, state.size, state.sent_end);
             Retract { client, volume, inode, truncate_seq, size, sent_end, now: self.link.world.wall() }
         };

@@ -8,6 +8,7 @@
 //! What the service has stored, and what a note with the bricks says, was stable once: the file never ends before that. A lost
 //! write to these bytes leaves the older ones.
 
+use types::Refusal;
 use types::messages::cluster::Mode;
 
 use crate::error::ClientError;
@@ -66,11 +67,17 @@ impl FileState {
         Some(end)
     }
 
-    /// Fails if the end of the file was lost and bytes up to `end` are to be written beyond it.
+    /// Fails if bytes up to `end` are to be written beyond an end of the file that was lost. Fails with `Busy` if a truncation of this
+    /// mount has left stale bytes below `end` since the write began: they are zeroed first.
     pub(crate) fn check_end(&self, end: u64) -> Result<(), ClientError> {
         match self.loss {
-            Some(loss) if end > self.size => Err(loss.error),
-            _ => Ok(()),
+            _ if end <= self.size => Ok(()),
+            Some(loss) => Err(loss.error),
+            // Other clients may zero a shared file too, and the service refuses to let it grow over stale bytes.
+            None if self.mode() == Mode::Alone && self.stale_end > self.size => {
+                Err(ClientError::Refused(Refusal::Busy))
+            }
+            None => Ok(()),
         }
     }
 }

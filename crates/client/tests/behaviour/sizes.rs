@@ -249,3 +249,28 @@ fn a_read_that_is_overtaken_by_a_truncation_and_a_purge_finds_nothing() {
         assert_eq!(read.map(|bytes| bytes.len()), Err(ClientError::Refused(Refusal::ObjectRemoved)));
     });
 }
+
+/// The write has begun, and waits for room, while the same mount makes the file shorter. The old bytes beyond are stale then.
+#[test]
+fn a_write_that_waits_for_room_does_not_grow_over_stale_bytes() {
+    let cluster = Cluster::new(37, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        let len = 3 * BUDGET as usize;
+        session.write(opened.handle, 0, &pattern(len, 1)).await.unwrap();
+        session.fsync(opened.handle).await.unwrap();
+        cluster.known().write_us = SECOND / 10;
+        let bytes = pattern(len, 2);
+        let cut = async {
+            world.sleep(SECOND / 100).await;
+            let changes = SetAttrs { size: Some(10), ..SetAttrs::default() };
+            session.setattr(opened.attr.inode, changes).await
+        };
+        let (written, cut) = join(session.write(opened.handle, 0, &bytes), cut).await;
+        assert_eq!((written, cut.map(|attr| attr.size)), (Ok(len), Ok(10)));
+        session.fsync(opened.handle).await.unwrap();
+        assert!(cluster.known().stable(b"f") == bytes, "the write comes after the truncation");
+    });
+}
