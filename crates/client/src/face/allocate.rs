@@ -62,6 +62,7 @@ impl Session {
     async fn grow_once(&self, handle: &Handle, end: u64, lost: u64) -> Result<ReportOutcome, ClientError> {
         let file = &handle.file;
         let io = loop {
+            self.io.until_end_is_known(file).await?;
             match self.modes.begin_write(file, end).await? {
                 Some(io) => break io,
                 None => self.cuts.zero_stale(file).await?,

@@ -121,16 +121,21 @@ impl Io {
         end: u64,
         truncate_seq: u64,
     ) -> Result<ReportOutcome, ClientError> {
-        let (_growing, update) = {
+        let (_growing, update) = loop {
+            self.until_end_is_known(file).await?;
+            self.until_writeback_resumes(file).await;
             let mut state = file.lock();
             if end <= state.durable_size {
                 return Ok(ReportOutcome::Accepted);
+            }
+            if state.loss.is_some() || state.writeback_paused {
+                continue;
             }
             state.growing += 1;
             let (inode, mtime) = (file.inode, state.mtime);
             let update = SizeUpdate { inode, truncate_seq, size: end, mtime, set_time: false };
             // Other writes may not be stable.
-            (Growing(file), SizeReport { update, changed: 0 })
+            break (Growing(file), SizeReport { update, changed: 0 });
         };
         self.grow(&[(file.clone(), update)], Report::Durable).await
     }

@@ -198,3 +198,28 @@ fn who_only_appends_never_finds_zeros() {
         });
     }
 }
+
+/// `fallocate` while the service does not know yet that the end of the file was lost.
+#[test]
+fn a_file_does_not_grow_over_bytes_that_were_lost() {
+    let cluster = Cluster::new(67, "2+1", 3);
+    cluster.run(async {
+        let world = cluster.sim.node("client");
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        session.write(opened.handle, 0, &pattern(STRIPE, 1)).await.unwrap();
+        session.fsync(opened.handle).await.unwrap();
+        cluster.known().full_stripes.insert(1);
+        cluster.known().retract_us = 3 * SECOND;
+        session.write(opened.handle, STRIPE as u64, &pattern(4 * STRIPE, 2)).await.unwrap();
+        world.sleep(SECOND).await;
+        let end = 6 * STRIPE as u64;
+        assert_eq!(session.allocate(opened.handle, 0..end, false).await, Err(FULL));
+        cluster.known().full_stripes.clear();
+        session.allocate(opened.handle, 0..end, false).await.unwrap();
+        let mut model = pattern(STRIPE, 1);
+        model.resize(end as usize, 0);
+        assert!(cluster.known().stable(b"f") == model, "what was lost is zeros");
+        assert!(*session.read(opened.handle, 0, end as usize).await.unwrap() == model[..]);
+    });
+}
