@@ -80,8 +80,9 @@ impl Modes {
         }
     }
 
-    /// Sets the file's mode. Waits until zeroing in mode Alone has ended. Does nothing if the recall with this number
-    /// has been replaced by a newer one.
+    /// Sets the file's mode. Waits until zeroing in mode Alone has ended, and until the service knows an end of the file that was
+    /// lost: it takes this only from a mount that has the file alone. Does nothing if the recall with this number has been replaced by
+    /// a newer one.
     pub(crate) async fn adopt_mode(&self, file: &Arc<OpenFile>, mode: Mode, recall: Option<u64>) {
         loop {
             let changed = file.changed.wait();
@@ -90,7 +91,9 @@ impl Modes {
                 if recall.is_some() && state.recalled != recall {
                     return;
                 }
-                if state.mode() != Mode::Alone || !state.zeroing.runs || self.link.routes.lease.has_left() {
+                let is_unknown = state.loss.is_some() && !state.fenced;
+                let must_stay = state.mode() == Mode::Alone && (state.zeroing.runs || is_unknown);
+                if !must_stay || self.link.routes.lease.has_left() {
                     state.set_mode(mode);
                     return;
                 }
