@@ -125,7 +125,9 @@ impl Shared {
             Begin::Now { truncate } => truncate,
         };
         let _running = Running { shared: &self, client, op };
-        let early = self.state.borrow().read_with_record(|txn| ops::openable_as(txn, place, &request.names));
+        // A truncation that was made before a restart was made of the file that had these names. They may be others since.
+        let names = if truncate == request.truncate { request.names.as_slice() } else { &[] };
+        let early = self.state.borrow().read_with_record(|txn| ops::openable_as(txn, place, names));
         if early.0.is_err() {
             return self.when_durable(early).await.map(|attr| Opened { attr, mode: Mode::Shared });
         }
@@ -190,8 +192,8 @@ impl Shared {
         let Some(answer) = session.cached_reply(op).cloned() else {
             return Ok(Some(Begin::Now { truncate: request.truncate }));
         };
-        // The truncation was made before the service restarted, but the open is not counted since.
-        if session.count_open(op) {
+        // The truncation was made before the service restarted, but the open is not counted since. It is counted with its answer.
+        if !session.has_counted_open(op) {
             return Ok(Some(Begin::Now { truncate: false }));
         }
         let answer = from_bytes(&answer).map_err(|_| Refusal::Malformed);

@@ -69,3 +69,38 @@ fn a_repeated_create_of_a_file_that_is_gone_opens_nothing() {
         assert_eq!(a.ask(&request).await, Err(Refusal::Stale));
     });
 }
+
+/// The open has truncated the file, and the service has died before the client had the answer. The file has another name since.
+#[test]
+fn a_repeated_open_that_truncates_does_not_need_the_name_again() {
+    let house = House::new(44);
+    house.run(async {
+        furnish(&house).await;
+        let [mut a, mut b] = ["a", "b"].map(|name| house.client(name));
+        a.join(vec![]).await.expect("there is the volume");
+        b.join(vec![]).await.expect("there is the volume");
+        let file = b.create("f", false).await.expect("free").attr;
+        let names = vec![NamedAs { parent: ROOT, name: b"f".to_vec() }];
+        let request = Open { truncate: true, names, ..a.open_request(file.inode, true) };
+        let lost = a.ask(&request).await.expect("it has the name");
+        house.simulation.kill("meta");
+        house.start_meta();
+        b.join(vec![]).await.expect("it has a lease");
+        a.join(vec![]).await.expect("it has a lease");
+        let (caller, volume, now) = (b.caller(), b.volume, b.world.wall());
+        let (from_name, to_name, how) = (b"f".to_vec(), b"g".to_vec(), RenameHow::Replace);
+        let rename =
+            Rename { caller, volume, from: ROOT, from_name, to: ROOT, to_name, how, meant: None, now };
+        b.ask(&rename).await.expect("there");
+        for _ in 0..2 {
+            let again = a.ask(&request).await.expect("truncated before");
+            assert_eq!((again.attr.truncate_seq, again.mode), (lost.attr.truncate_seq, Mode::Alone));
+        }
+        // It is counted, once.
+        a.keep_polling(Rc::default());
+        assert_eq!(b.open(file.inode, false).await.map(|opened| opened.mode), Ok(Mode::Shared));
+        b.release(file.inode, false).await.expect("open");
+        a.release(file.inode, true).await.expect("open");
+        assert_eq!(b.open(file.inode, true).await.map(|opened| opened.mode), Ok(Mode::Alone));
+    });
+}
