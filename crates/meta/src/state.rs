@@ -90,6 +90,11 @@ impl Change {
         Change { caller, need: Need::Adds, ..Change::idempotent(apply) }
     }
 
+    /// The change can be refused: it is needed less than the room that is kept.
+    pub(crate) fn adding(self) -> Change {
+        Change { need: Need::Adds, ..self }
+    }
+
     /// The change frees more than it takes.
     pub(crate) fn freeing(self) -> Change {
         Change { need: Need::Frees, ..self }
@@ -132,6 +137,11 @@ impl State {
         // This comes first, so that a store of another version is not reported as damaged.
         cluster_of(&engine)?;
         State::of(Store::open(engine)?, now)
+    }
+
+    /// Refuses what adds something while the disk of the store is full.
+    pub(crate) fn check_room(&self) -> Result<(), Refusal> {
+        if self.space.takes(Need::Adds) { Ok(()) } else { Err(Refusal::NoSpace) }
     }
 
     /// A state that was loaded.

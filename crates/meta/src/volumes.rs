@@ -17,6 +17,7 @@ impl State {
         if self.has_failed() {
             return Err(Refusal::MetaFailed);
         }
+        self.check_room()?;
         let last = self.store.get(&keys::volume_counter(), from_value::<u32>);
         let last = last.map_err(|_| Refusal::MetaFailed)?.0.transpose()?.unwrap_or(0);
         if !self.cluster.shard().volumes().contains(&(last + 1)) {
@@ -38,6 +39,7 @@ impl State {
 
     /// Makes a block volume and its disk larger, in one commit.
     pub(crate) fn volume_grow(&mut self, request: &VolumeGrow) -> Result<VolumeInfo, Refusal> {
+        self.check_room()?;
         let volume = self.cluster.map().volume_named(&request.name).ok_or(Refusal::Unknown)?;
         let (id, old) = (volume.id, volume.block.ok_or(Refusal::Invalid)?);
         check_disk_size(request.size)?;
@@ -71,6 +73,7 @@ impl State {
 
     /// Adds a tier to a volume.
     pub(crate) fn volume_add_tier(&mut self, request: &VolumeAddTier) -> Result<VolumeInfo, Refusal> {
+        self.check_room()?;
         let id = self.cluster.map().volume_named(&request.name).ok_or(Refusal::Unknown)?.id;
         let (volume, writes) = self.cluster.add_tier(id, &request.tier)?;
         self.commit_or_fail(writes)?;

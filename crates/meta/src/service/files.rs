@@ -417,7 +417,8 @@ impl Shared {
     /// Takes a report of accesses.
     pub(super) async fn accessed(&self, request: Accessed) -> Result<Done, Refusal> {
         self.state.borrow_mut().sessions.known(request.client, request.volume)?;
-        self.submit(Change::idempotent(move |txn| ops::accessed(txn, &request))).await
+        // Reads must not use up the room that is kept for leases.
+        self.submit(Change::idempotent(move |txn| ops::accessed(txn, &request)).adding()).await
     }
 
     /// A client has zeroed the stale bytes, or has given up.

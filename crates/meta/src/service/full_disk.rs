@@ -9,20 +9,16 @@
 //! ```
 
 use std::cell::Cell;
-use std::rc::Rc;
 
 use super::Shared;
 use crate::kv::Journal;
 use crate::state::Space;
 
-/// A leader whose disk has been full for so long lets another server lead, in microseconds.
-const HAND_OVER_US: u64 = 5_000_000;
-
 /// See the module.
 #[derive(Default)]
 pub(super) struct FullDisk {
-    /// The engine waits for room since then, or since the last attempt to let another server lead.
-    engine_since: Cell<Option<u64>>,
+    /// The engine waits for room.
+    is_engine_full: Cell<bool>,
     /// The journal waits for room.
     is_journal_full: Cell<bool>,
     /// The rest of the journal's half is kept.
@@ -47,36 +43,26 @@ impl FullDisk {
         self.update(shared);
     }
 
-    /// The engine waits for room.
-    pub(super) fn engine_is_full(&self, shared: &Rc<Shared>) {
-        let now = shared.world.now();
-        match self.engine_since.get() {
-            None => {
-                tracing::error!(
-                    "no space left on the disk of the metadata store: changes are refused until there is room"
-                );
-                self.engine_since.set(Some(now));
-                self.update(shared);
-            }
-            Some(since) if shared.leading.is_some() && now >= since + HAND_OVER_US => {
-                self.engine_since.set(Some(now));
-                let leader = Rc::clone(shared);
-                shared.world.spawn("hand over", async move { leader.step_down().await });
-            }
-            Some(_) => {}
+    /// The engine waits for room. A leader leads on: it still answers reads and renews leases, and the next one may be full too.
+    pub(super) fn engine_is_full(&self, shared: &Shared) {
+        if !self.is_engine_full.replace(true) {
+            tracing::error!(
+                "no space left on the disk of the metadata store: changes are refused until there is room"
+            );
+            self.update(shared);
         }
     }
 
     /// The engine has what it waited to take.
     pub(super) fn engine_has_room(&self, shared: &Shared) {
-        if self.engine_since.take().is_some() {
+        if self.is_engine_full.replace(false) {
             tracing::info!("there is room on the disk of the metadata store again");
             self.update(shared);
         }
     }
 
     fn update(&self, shared: &Shared) {
-        let is_full = self.engine_since.get().is_some();
+        let is_full = self.is_engine_full.get();
         let space = match (self.is_journal_full.get(), is_full, self.is_rest_kept.get()) {
             (true, ..) | (_, true, true) => Space::Full,
             (_, true, false) => Space::Scarce,

@@ -45,6 +45,12 @@ fn on_a_full_disk_changes_are_refused_and_all_else_goes_on() {
         let other = house.mounted("b").await;
         assert_eq!(other.getattr(kept.inode).await.map(|attr| attr.size), Ok(7));
         assert_eq!(other.create("g", false).await.map(|_| ()), Err(Refusal::NoSpace));
+        // Neither reads nor new volumes use up what is kept.
+        let (asking, volume) = (other.client, other.volume);
+        let times = vec![AccessTime { inode: kept.inode, known: 0, atime: 1 }];
+        let read = Accessed { client: asking, volume, times };
+        assert_eq!(other.ask(&read).await.map(|_| ()), Err(Refusal::NoSpace));
+        assert_eq!(other.ask(&volume_create("more", "2+1")).await.map(|_| ()), Err(Refusal::NoSpace));
         // A removal is taken, as long as the journal has room to spare.
         let mut removed = 0;
         while removed < made && client.unlink(&format!("f{removed}")).await.is_ok() {
