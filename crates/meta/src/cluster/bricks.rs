@@ -227,9 +227,10 @@ impl Cluster {
             && self.instances.get(&brick).is_some_and(|instance| !expired(instance, now))
     }
 
-    /// Extends every lease by `us`.
+    /// Extends every lease by `us`, and reports as long: a lease that is extended here is not one that a brick has renewed.
     pub(crate) fn extend_leases(&mut self, us: u64) {
         self.instances.values_mut().for_each(|instance| instance.heard += us);
+        self.reports.extend(us);
     }
 
     /// Expels the bricks whose leases have run out.

@@ -111,6 +111,13 @@ impl Reports {
         self.bricks.insert(reporter, Report { heard: now, unreached, reached });
     }
 
+    /// The service heard nobody for this many microseconds: what was said counts for as much longer.
+    pub(super) fn extend(&mut self, us: u64) {
+        self.since.values_mut().for_each(|since| *since += us);
+        let reports = self.bricks.values_mut().chain(self.clients.values_mut());
+        reports.for_each(|report| report.heard += us);
+    }
+
     /// Another run of a brick has joined: what was said of the one before counts no more.
     pub(super) fn forget(&mut self, brick: BrickId) {
         self.since.remove(&brick);

@@ -158,6 +158,27 @@ fn two_bricks_and_a_client_are_enough_to_know() {
 }
 
 #[test]
+fn a_lease_that_is_extended_is_not_one_that_a_brick_has_renewed() {
+    on_all(|mut fixture| {
+        let mut now = 0;
+        rounds(&mut fixture, &mut now, 2, &[(1, &[], &[]), (2, &[], &[]), (3, &[], &[]), (4, &[], &[])]);
+        // Brick 3 is dead when the others say that they do not reach it.
+        let others: [Said<'_>; 3] = [(1, &[3], &[]), (2, &[3], &[]), (4, &[3], &[])];
+        assert!(rounds(&mut fixture, &mut now, 1, &others).is_empty());
+        for _ in 0..3 {
+            now += 2 * SECOND;
+            fixture.state.cluster.extend_leases(2 * SECOND);
+            assert_eq!(fixture.state.cluster.judge(now), Judged::default());
+            assert_eq!(
+                fixture.state.cluster.doubtful_to(BrickId(1)),
+                bricks(&[3]),
+                "the reports still count"
+            );
+        }
+    });
+}
+
+#[test]
 fn no_group_is_stopped_by_reports() {
     on_all(|mut fixture| {
         let mut now = 0;
