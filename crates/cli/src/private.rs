@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-use world::private_files::{self, Repaired};
+use world::private_files::{self, TooWide};
 
 use crate::problem::problem;
 
@@ -41,29 +41,29 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 /// Opens a log to write at its end; makes it if it is not there.
 pub(crate) fn open_log(path: &Path) -> anyhow::Result<File> {
     let opened = private_files::open(path, File::options().create(true).append(true));
-    let (file, repaired) = opened.map_err(|error| refused(&error, path, "opened"))?;
-    warn(repaired);
+    let (file, wide) = opened.map_err(|error| refused(&error, path, "opened"))?;
+    warn(wide);
     Ok(file)
 }
 
 /// Takes the rights of others away from a file that is there already.
 pub(crate) fn secure(path: &Path) -> anyhow::Result<()> {
     let opened = private_files::open(path, File::options().read(true));
-    let (_, repaired) = opened.map_err(|error| refused(&error, path, "opened"))?;
-    warn(repaired);
+    let (_, wide) = opened.map_err(|error| refused(&error, path, "opened"))?;
+    warn(wide);
     Ok(())
 }
 
-fn tell(done: io::Result<Option<Repaired>>, path: &Path, what: &str) -> anyhow::Result<()> {
+fn tell(done: io::Result<Option<TooWide>>, path: &Path, what: &str) -> anyhow::Result<()> {
     warn(done.map_err(|error| refused(&error, path, what))?);
     Ok(())
 }
 
 /// Says that a mode was too wide: in the log of a daemon, or on standard error.
-fn warn(repaired: Option<Repaired>) {
-    match repaired {
-        Some(repaired) if tracing::dispatcher::has_been_set() => tracing::warn!("{repaired}"),
-        Some(repaired) => drop(writeln!(io::stderr(), "warning: {repaired}")),
+fn warn(wide: Option<TooWide>) {
+    match wide {
+        Some(wide) if tracing::dispatcher::has_been_set() => tracing::warn!("{wide}"),
+        Some(wide) => drop(writeln!(io::stderr(), "warning: {wide}")),
         None => {}
     }
 }

@@ -1,7 +1,8 @@
 //! Files and directories that are ours alone: directories are made with mode 0700, files with 0600.
 //!
-//! What is wider when it is opened is repaired, and the caller is told. What belongs to another user is refused, because that
-//! user may have put it there and may still change it. Root may own everything. A symbolic link is followed only if root or
+//! What is wider when it is opened is repaired, and the caller is told. Where the mode cannot be changed, because root owns it or
+//! because the file system has no modes, it is taken as it is, unless other users may write. What belongs to another user is refused,
+//! because that user may have put it there and may still change it. Root may own everything. A symbolic link is followed only if root or
 //! this user has made it. A block device keeps its mode and its owner.
 
 use std::fmt;
@@ -23,19 +24,27 @@ const OTHERS_WRITE: u32 = 0o022;
 /// The directory for the files of root's daemons while they run.
 const ROOT_RUN_DIR: &str = "/run/shoal";
 
-/// A mode that was too wide, and is not any more.
+/// A mode that was too wide.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Repaired {
+pub struct TooWide {
     path: PathBuf,
     before: u32,
-    after: u32,
+    /// What it is now. `None` if it cannot be changed.
+    after: Option<u32>,
 }
 
-impl fmt::Display for Repaired {
+impl fmt::Display for TooWide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Repaired { path, before, after } = self;
+        let TooWide { path, before, after } = self;
         let path = path.display();
-        write!(f, "{path} was open to other users (mode {before:04o}): its mode is now {after:04o}")
+        match after {
+            Some(after) => {
+                write!(f, "{path} was open to other users (mode {before:04o}): its mode is now {after:04o}")
+            }
+            None => {
+                write!(f, "{path} is open to other users (mode {before:04o}), and its mode cannot be changed")
+            }
+        }
     }
 }
 
@@ -77,7 +86,7 @@ pub fn make_new_dir(path: &Path) -> io::Result<()> {
 /// # Errors
 /// `PermissionDenied` if it belongs to another user, or if other users may write in it and it is not ours alone. Or it cannot be
 /// made.
-pub fn make_dir(path: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<Option<Repaired>> {
+pub fn make_dir(path: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<Option<TooWide>> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent)?;
     }
@@ -100,12 +109,7 @@ pub fn make_dir(path: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<Optio
     match all_ours {
         true => narrow(&dir, path, &found, DIR_MODE).map(Some),
         false if found.mode() & OTHERS_WRITE == 0 => Ok(None),
-        false => Err(denied(format!(
-            "other users may write in {} (mode {:04o}): choose a directory that is for Shoal alone, or take their right \
-             away with `chmod go-w`",
-            path.display(),
-            found.mode() & 0o7777
-        ))),
+        false => Err(others_write(path, &found)),
     }
 }
 
@@ -113,7 +117,7 @@ pub fn make_dir(path: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<Optio
 ///
 /// # Errors
 /// `PermissionDenied` if it belongs to another user, or is a symbolic link that another user has made. And those of `open`.
-pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Option<Repaired>)> {
+pub fn open(path: &Path, options: &mut OpenOptions) -> io::Result<(File, Option<TooWide>)> {
     open_with(path, options, OFlags::empty())
 }
 
@@ -122,18 +126,18 @@ pub(crate) fn open_with(
     path: &Path,
     options: &mut OpenOptions,
     custom: OFlags,
-) -> io::Result<(File, Option<Repaired>)> {
+) -> io::Result<(File, Option<TooWide>)> {
     let path = &followed(path)?;
     let file = options.mode(FILE_MODE).custom_flags(flags(custom | OFlags::NOFOLLOW)).open(path)?;
-    let repaired = secure(&file, path)?;
-    Ok((file, repaired))
+    let wide = secure(&file, path)?;
+    Ok((file, wide))
 }
 
 /// Takes the rights of other users away from an open file.
 ///
 /// # Errors
-/// `PermissionDenied` if it belongs to another user.
-pub fn secure(file: &File, path: &Path) -> io::Result<Option<Repaired>> {
+/// `PermissionDenied` if it belongs to another user, or if other users may write in it and that cannot be changed.
+pub fn secure(file: &File, path: &Path) -> io::Result<Option<TooWide>> {
     let found = file.metadata()?;
     if !found.is_file() {
         return Ok(None);
@@ -199,12 +203,40 @@ fn followed(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn narrow(file: &File, path: &Path, found: &Metadata, after: u32) -> io::Result<Repaired> {
-    file.set_permissions(Permissions::from_mode(after)).map_err(|error| {
-        let text = format!("the mode of {} cannot be made {after:04o}: {error}", path.display());
-        io::Error::new(error.kind(), text)
-    })?;
-    Ok(Repaired { path: path.to_owned(), before: found.mode() & 0o7777, after })
+/// Makes a mode narrower, if this user can.
+fn narrow(file: &File, path: &Path, found: &Metadata, after: u32) -> io::Result<TooWide> {
+    let told = |after| TooWide { path: path.to_owned(), before: found.mode() & 0o7777, after };
+    let changed = match found.uid() == user() {
+        true => file.set_permissions(Permissions::from_mode(after)),
+        false => Err(ErrorKind::PermissionDenied.into()),
+    };
+    match changed {
+        // File systems without modes may also say that it is done.
+        Ok(()) if file.metadata()?.mode() & 0o077 == 0 => return Ok(told(Some(after))),
+        Err(error) if !is_fixed(error.kind()) => {
+            let text = format!("the mode of {} cannot be made {after:04o}: {error}", path.display());
+            return Err(io::Error::new(error.kind(), text));
+        }
+        _ => {}
+    }
+    if found.mode() & OTHERS_WRITE == 0 { Ok(told(None)) } else { Err(others_write(path, found)) }
+}
+
+/// Whether an error says that this user, or this file system, cannot change a mode.
+fn is_fixed(error: ErrorKind) -> bool {
+    matches!(error, ErrorKind::PermissionDenied | ErrorKind::Unsupported | ErrorKind::ReadOnlyFilesystem)
+}
+
+fn others_write(path: &Path, found: &Metadata) -> io::Error {
+    let (place, way) = match found.is_dir() {
+        true => ("in ", "choose a directory that is for Shoal alone, or "),
+        false => ("", ""),
+    };
+    denied(format!(
+        "other users may write {place}{} (mode {:04o}): {way}take their right away with `chmod go-w`",
+        path.display(),
+        found.mode() & 0o7777
+    ))
 }
 
 fn flags(flags: OFlags) -> i32 {
@@ -248,7 +280,7 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    fn create(path: &Path) -> io::Result<(File, Option<Repaired>)> {
+    fn create(path: &Path) -> io::Result<(File, Option<TooWide>)> {
         open(path, File::options().read(true).write(true).create(true))
     }
 
@@ -312,6 +344,46 @@ mod tests {
             assert!(error.to_string().contains("belongs to user 65534"), "{error}");
         }
         assert!(!temp.0.join("target").exists(), "the link was not followed");
+    }
+
+    #[test]
+    fn what_root_owns_is_taken_as_it_is_unless_others_may_write() {
+        if user() != 0 {
+            return;
+        }
+        let temp = TempDir::new("roots");
+        let (dir, file) = (temp.0.join("dir"), temp.0.join("file"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(&file, "x").unwrap();
+        chmod(&dir, 0o755);
+        chmod(&file, 0o644);
+        let as_stranger = |test: &(dyn Fn() + Sync)| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    // SAFETY: the bare system call takes no memory, and changes this thread alone, which ends here.
+                    let set = unsafe { libc::syscall(libc::SYS_setresuid, -1, STRANGER, -1) };
+                    assert_eq!(set, 0);
+                    test();
+                });
+            });
+        };
+        as_stranger(&|| {
+            let dir = make_dir(&dir, |_| true).unwrap().expect("it is wide").to_string();
+            let (_, file) = open(&file, File::options().read(true)).unwrap();
+            let file = file.expect("it is wide").to_string();
+            assert!(dir.contains("0755") && dir.contains("cannot be changed"), "{dir}");
+            assert!(file.contains("0644") && file.contains("cannot be changed"), "{file}");
+        });
+        assert_eq!((mode(&dir), mode(&file)), (0o755, 0o644));
+        chmod(&dir, 0o777);
+        chmod(&file, 0o666);
+        as_stranger(&|| {
+            let refused = [make_dir(&dir, |_| true).unwrap_err(), create(&file).unwrap_err()];
+            for error in refused {
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+                assert!(error.to_string().contains("other users may write"), "{error}");
+            }
+        });
     }
 
     #[test]

@@ -81,9 +81,9 @@ impl StoreFile {
     fn open(path: &Path) -> Result<StoreFile, EngineError> {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
-        let (file, repaired) = private_files::open(path, &mut options).map_err(EngineError::File)?;
-        if let Some(repaired) = repaired {
-            tracing::warn!("{repaired}");
+        let (file, wide) = private_files::open(path, &mut options).map_err(EngineError::File)?;
+        if let Some(wide) = wide {
+            tracing::warn!("{wide}");
         }
         let lock = FileLock::take(&file, path).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => EngineError::InUse,

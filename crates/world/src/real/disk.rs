@@ -326,9 +326,9 @@ impl Disk {
 
 /// Opens a disk. A file is for this user alone from then on.
 fn private_file(path: &str, options: &mut OpenOptions, flags: OFlags) -> io::Result<File> {
-    let (file, repaired) = private_files::open_with(Path::new(path), options, flags)?;
-    if let Some(repaired) = repaired {
-        tracing::warn!("{repaired}");
+    let (file, wide) = private_files::open_with(Path::new(path), options, flags)?;
+    if let Some(wide) = wide {
+        tracing::warn!("{wide}");
     }
     Ok(file)
 }
