@@ -190,20 +190,28 @@ impl FrameHeader {
         bytes
     }
 
-    /// Reads a header. Checks magic, checksum, version and lengths, in this order.
-    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<FrameHeader, HeaderError> {
-        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    /// Reads the version of a header. Checks magic, checksum and version, in this order. Headers of all versions begin with these
+    /// bytes, and the frames of older ones can end before the tag.
+    pub fn check_version(bytes: &[u8; TAGGED_LEN]) -> Result<u16, HeaderError> {
         if bytes[..4] != MAGIC {
             return Err(HeaderError::Magic);
         }
-        if crc(&bytes[..60]) != u32_at(60) {
+        if crc(&bytes[..60]).to_le_bytes() != bytes[60..] {
             return Err(HeaderError::Checksum);
         }
-        let version = u16_at(4);
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
         if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(HeaderError::Version(version));
         }
+        Ok(version)
+    }
+
+    /// Reads a header. Checks magic, checksum, version and lengths, in this order.
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<FrameHeader, HeaderError> {
+        let (tagged, _) = bytes.split_first_chunk().expect("the tag comes last");
+        let version = FrameHeader::check_version(tagged)?;
+        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let (record_len, payload_len) = (u32_at(40), u32_at(44));
         if record_len as usize > RECORD_MAX || payload_len as usize > PAYLOAD_MAX {
             return Err(HeaderError::TooLarge { record: record_len, payload: payload_len });

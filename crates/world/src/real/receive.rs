@@ -9,7 +9,7 @@ use compio::driver::op::Recv;
 use compio::runtime::submit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
-use types::wire::{FrameHeader, HEADER_LEN, Seal};
+use types::wire::{FrameHeader, HEADER_LEN, Seal, TAGGED_LEN};
 use types::{Buf, BufMut};
 
 use super::net::Socket;
@@ -55,9 +55,16 @@ impl Receiver {
     /// fails.
     pub(crate) async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
         self.begin()?;
-        if !self.stage(HEADER_LEN).await? {
+        if !self.stage(TAGGED_LEN).await? {
             self.broken = false;
             return Ok(None);
+        }
+        if self.staged().len() < HEADER_LEN {
+            // A whole frame of an older version can be shorter than a header of this one.
+            let tagged = self.staged().first_chunk().expect("it was staged");
+            FrameHeader::check_version(tagged)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            self.stage(HEADER_LEN).await?;
         }
         let header = self.take_header(most)?;
         let record = self.take_record(header.record_len as usize).await?;

@@ -18,6 +18,7 @@ use crate::{DiskMode, Frame, Notify};
 mod direct;
 mod patience;
 mod turns;
+mod versions;
 
 /// No bound for a frame.
 const ANY: usize = usize::MAX;
