@@ -161,7 +161,7 @@ fn a_frame_that_was_changed_on_its_way_ends_the_connection() {
                 let first = peers.call_within(2_000_000, SERVER, Epoch(5), &Ask(2), Buf::from(vec![2; 300]));
                 let first = first.await;
                 // What comes twice is taken once.
-                assert!(matches!(&first, Err(CallError::Unreachable)) || *&first == told(2), "{first:?}");
+                assert!(matches!(&first, Err(CallError::Unreachable)) || first == told(2), "{first:?}");
                 if matches!(forgery, Forgery::Flip | Forgery::LeaveOut | Forgery::Reflect) {
                     assert_eq!(first, Err(CallError::Unreachable), "{forgery:?}");
                 }
