@@ -1,12 +1,14 @@
 //! Files and mounts do what the manual of Linux promises: `posix.py` makes the system calls on one or two mounts, and
 //! compares what they answer.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::fixture::{Fixture, text, within};
 
@@ -32,15 +34,20 @@ fn twice(name: &str) -> (Fixture, PathBuf, PathBuf) {
 /// What mount(8) looks for to mount our type, and to remount it.
 const HELPER: &str = "/sbin/mount.fuse.shoal";
 
-/// The link that a user makes, for as long as a test needs it.
-struct Helper;
+/// The link that a user makes, for as long as a test needs it. Tests that run at the same time share the directory: one of them
+/// has the link at a time.
+struct Helper {
+    _turn: Flock<File>,
+}
 
 impl Helper {
     fn new() -> Helper {
+        let dir = File::open("/sbin").expect("a directory");
+        let turn = Flock::lock(dir, FlockArg::LockExclusive).map_err(|(_, error)| error).expect("a lock");
         // One of a test that was killed, or of a user: for now it is ours.
         let _ = fs::remove_file(HELPER);
         symlink(env!("CARGO_BIN_EXE_shoal"), HELPER).expect("a link");
-        Helper
+        Helper { _turn: turn }
     }
 }
 
