@@ -243,7 +243,10 @@ impl Filesystem for Gate {
                     gate.dir_attrs.changed(gone.inode);
                 }
                 // The name may be gone in spite of the error.
-                Err(_) => gate.dir_attrs.some_changed(),
+                Err(errno) => {
+                    gate.looks_again(thread, parent, *errno);
+                    gate.dir_attrs.some_changed();
+                }
             }
             Gate::reply_done(gone.map(|_| ()), reply);
         });
@@ -300,7 +303,7 @@ impl Filesystem for Gate {
                 }
                 Ok(moved)
             };
-            let moved = rename().await;
+            let moved = rename().await.inspect_err(|errno| gate.looks_again(thread, to, *errno));
             gate.names_ahead.name_told(from, entry.as_bytes());
             gate.names_ahead.name_told(to, new_entry.as_bytes());
             match &moved {

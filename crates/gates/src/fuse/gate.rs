@@ -183,10 +183,15 @@ impl Gate {
     pub(super) fn meant(&self, thread: u32, parent: InodeId, name: &[u8]) -> Result<Option<InodeId>, Errno> {
         let now = Instant::now();
         match self.dir_names.meant(parent, name, now) {
-            Some(meant) if meant.is_unsure && self.retries.ask(thread, meant.inode, now) => {
-                Err(Errno::ESTALE)
-            }
+            Some(meant) if meant.is_unsure && self.retries.ask(thread, parent, now) => Err(Errno::ESTALE),
             meant => Ok(meant.map(|meant| meant.inode)),
+        }
+    }
+
+    /// After `ESTALE` the kernel looks a thread's names in a directory up again. A second one would reach the program.
+    pub(super) fn looks_again(&self, thread: u32, directory: InodeId, errno: Errno) {
+        if errno == Errno::ESTALE {
+            self.retries.ask(thread, directory, Instant::now());
         }
     }
 
