@@ -192,7 +192,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Runs tests, each in namespaces of its own.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="whole names of tests (default: all that are not ignored)")
     parser.add_argument("--program", type=Path, required=True, help="the test program")
-    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="tests at a time (default: two for each processor)")
+    parser.add_argument("--jobs", type=int, default=1 + (os.cpu_count() or 1), help="tests at a time (default: one more than processors)")
     parser.add_argument("--step", default="blackbox", help="what the times are called in FILE")
     parser.add_argument("--known", type=Path, metavar="FILE", help="times of an earlier run")
     parser.add_argument("--times", type=Path, metavar="FILE", help="where the times are appended")
