@@ -161,7 +161,7 @@ fn serve(args: &MetaArgs) -> anyhow::Result<()> {
 
 /// The key with which a store is served. Every cluster has one.
 fn key(args: &MetaArgs, dir: &Path) -> anyhow::Result<Key> {
-    let beside = dir.join("key");
+    let own_key = dir.join("key");
     match &args.key_file {
         Some(file) => read_key(file),
         None if args.no_key => {
@@ -171,14 +171,14 @@ fn key(args: &MetaArgs, dir: &Path) -> anyhow::Result<Key> {
             );
             Ok(Key::OPEN)
         }
-        None if beside.exists() => {
-            private::secure(&beside)?;
-            read_key(&beside)
+        None if own_key.exists() => {
+            private::secure(&own_key)?;
+            read_key(&own_key)
         }
         None => Err(problem(
             format!(
                 "no key is given, and {} is not there: a cluster is not served without its key",
-                beside.display()
+                own_key.display()
             ),
             "--key-file FILE with the key that `shoal cluster init` made; --no-key only if everybody may read and write",
         )),

@@ -1,4 +1,4 @@
-//! The open descriptors of daemons. Every test looks at those that still run at its end.
+//! Open descriptors of daemons. At its end, every test counts those of the daemons that still run.
 
 use std::fs;
 use std::path::PathBuf;
