@@ -75,7 +75,7 @@ fn small(data_blocks: u64) -> Superblock {
     with_pages(data_blocks, 64)
 }
 
-/// The same, with so many pages of descriptors.
+/// The same, with `pages` pages of descriptors.
 fn with_pages(data_blocks: u64, pages: u32) -> Superblock {
     let laid_out = Superblock::lay_out(CLUSTER, BRICK, [5; 16], 64 << 20, None).expect("large enough");
     let (segment, segments) = (128 << 10, 8);

@@ -77,6 +77,6 @@ fn without_space_for_folds_nothing_is_lost_and_space_comes_back() {
 /// More units than their descriptors find room for.
 #[test]
 fn without_free_descriptors_nothing_is_lost_and_space_comes_back() {
-    let written = full(Superblock { pages: 16, ..small(6000) }, 4 << 10, 4096, 6000);
+    let written = full(with_pages(6000, 16), 4 << 10, 4096, 6000);
     assert!((400..1008).contains(&written), "{written}");
 }
