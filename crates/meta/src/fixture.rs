@@ -266,6 +266,15 @@ impl Fixture {
         }
     }
 
+    /// The client has lost what it wrote after `size`.
+    pub(crate) fn retract(&mut self, attr: &Attr, size: u64, sent_end: u64) -> Result<Attr, Refusal> {
+        self.now += 10;
+        let (client, volume, now) = (self.client, self.volume, self.now);
+        let Attr { inode, truncate_seq, .. } = *attr;
+        let request = Retract { client, volume, inode, truncate_seq, size, sent_end, now };
+        self.idempotent(move |txn| ops::retract(txn, &request)).map(|reply| reply.attr)
+    }
+
     /// What `attr` tells as stale is zeroed.
     pub(crate) fn zeroed(&mut self, attr: &Attr) -> Result<(), Refusal> {
         let (client, volume) = (self.client, self.volume);

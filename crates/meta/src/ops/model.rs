@@ -19,6 +19,8 @@ struct Node {
     symlink: bool,
     links: u32,
     size: u64,
+    /// The size up to which everything is stable.
+    stored: u64,
     open: u32,
     stale: bool,
     parent: Id,
@@ -41,6 +43,8 @@ enum Step {
     Rename(usize, u8, usize, u8, RenameHow),
     Truncate(usize, u64),
     Grow(usize, u64, bool),
+    /// A file, the last stable byte of its client, and the last byte that it sent.
+    Retract(usize, u64, u64),
     Zero(usize),
     Close(usize),
     Restart,
@@ -61,7 +65,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (at.clone(), name.clone(), at.clone(), name, how)
             .prop_map(|(f, a, t, b, h)| Step::Rename(f, a, t, b, h)),
         2 => (at.clone(), size.clone()).prop_map(|(i, s)| Step::Truncate(i, s % 3 * s)),
-        3 => (at.clone(), size, any::<bool>()).prop_map(|(i, s, k)| Step::Grow(i, s, k)),
+        3 => (at.clone(), size.clone(), any::<bool>()).prop_map(|(i, s, k)| Step::Grow(i, s, k)),
+        2 => (at.clone(), size.clone(), size).prop_map(|(i, s, e)| Step::Retract(i, s, e)),
         1 => at.clone().prop_map(Step::Zero),
         2 => at.prop_map(Step::Close),
         1 => Just(Step::Restart),
@@ -80,8 +85,8 @@ impl Model {
     }
 
     fn node() -> Node {
-        let (directory, symlink, links, size, open, stale) = (false, false, 1, 0, 0, false);
-        Node { directory, symlink, links, size, open, stale, parent: 0, names: BTreeMap::new() }
+        let (directory, symlink, links, size, stored, open, stale) = (false, false, 1, 0, 0, 0, false);
+        Node { directory, symlink, links, size, stored, open, stale, parent: 0, names: BTreeMap::new() }
     }
 
     fn alive(&self, id: Id) -> bool {
@@ -225,16 +230,35 @@ impl Model {
             return Err(Refusal::Busy);
         }
         node.stale = size > 0 && (node.stale || size < node.size);
-        node.size = size;
+        (node.size, node.stored) = (size, size);
         Ok(())
     }
 
-    fn grow(&mut self, id: Id, size: u64) -> Result<(), Refusal> {
+    fn grow(&mut self, id: Id, size: u64, stable: bool) -> Result<(), Refusal> {
         let Ok(node) = self.file(id) else { return Ok(()) };
         if size > node.size && node.stale {
             return Err(Refusal::Busy);
         }
         node.size = node.size.max(size);
+        if stable {
+            node.stored = node.stored.max(size);
+        }
+        Ok(())
+    }
+
+    /// The client, which has the file to itself if it is `alone`, has lost all bytes from `size` to `sent_end` that are not stored.
+    fn retract(&mut self, id: Id, (size, sent_end): (u64, u64), alone: bool) -> Result<(), Refusal> {
+        let node = self.file(id).map_err(|_| Refusal::Invalid)?;
+        let end = node.size.max(sent_end);
+        match node {
+            _ if !alone => return Err(Refusal::Busy),
+            _ if size > end => return Err(Refusal::Invalid),
+            node if size > node.stored && node.stale => return Err(Refusal::Busy),
+            _ => {}
+        }
+        node.stored = node.stored.max(size);
+        node.size = node.stored;
+        node.stale |= end > node.size;
         Ok(())
     }
 }
@@ -330,7 +354,15 @@ impl Pair {
                 let Ok(attr) = self.tree.getattr(self.inodes[at(file)]) else { return };
                 let ours = self.tree.grow(&attr, size, stable);
                 // What is unstable does not survive a restart; here everything becomes stable in the end.
-                let theirs = self.model.grow(at(file), size);
+                let theirs = self.model.grow(at(file), size, stable);
+                self.done(ours, theirs);
+            }
+            Step::Retract(file, size, sent_end) => {
+                let Ok(attr) = self.tree.getattr(self.inodes[at(file)]) else { return };
+                let place = (self.tree.volume, attr.inode);
+                let alone = self.tree.state.volatile.opens.is_still_alone(place, self.tree.client);
+                let ours = self.tree.retract(&attr, size, sent_end).map(|_| ());
+                let theirs = self.model.retract(at(file), (size, sent_end), alone);
                 self.done(ours, theirs);
             }
             Step::Zero(file) => {
@@ -377,6 +409,9 @@ impl Pair {
             {
                 self.tree.grow(&attr, attr.size, true).expect("not beyond its size");
             }
+        }
+        for node in &mut self.model.nodes {
+            node.stored = node.size;
         }
     }
 

@@ -2,10 +2,8 @@
 
 use types::Refusal;
 use types::limits::FILE_SIZE_MAX;
-use types::messages::names::Retract;
 
-use crate::fixture::{Fixture, ROOT, on_all};
-use crate::ops;
+use crate::fixture::{ROOT, on_all};
 
 /// A client has lost the end of what it wrote. Others were shown a part of it.
 #[test]
@@ -13,22 +11,13 @@ fn an_end_that_was_lost_is_taken_back() {
     on_all(|mut tree| {
         let a = tree.create(ROOT, "a").expect("free");
         let place = (tree.volume, a.inode);
-        let retract = |tree: &mut Fixture, truncate_seq, size, sent_end| {
-            let (client, volume, now) = (tree.client, tree.volume, tree.now);
-            let request = Retract { client, volume, inode: a.inode, truncate_seq, size, sent_end, now };
-            tree.idempotent(move |txn| ops::retract(txn, &request)).map(|reply| reply.attr)
-        };
         tree.grow(&a, 1000, true).expect("new");
         tree.grow(&a, 5000, false).expect("shown");
-        assert_eq!(retract(&mut tree, a.truncate_seq, 3000, 6000), Err(Refusal::Busy), "it is not open");
+        assert_eq!(tree.retract(&a, 3000, 6000), Err(Refusal::Busy), "it is not open");
         tree.state.volatile.opens.open(place, tree.client, true);
         tree.state.volatile.opens.granted(place, tree.client);
-        assert_eq!(
-            retract(&mut tree, a.truncate_seq, 7000, 6000),
-            Err(Refusal::Invalid),
-            "it was never so long"
-        );
-        let cut = retract(&mut tree, a.truncate_seq, 3000, 6000).expect("alone");
+        assert_eq!(tree.retract(&a, 7000, 6000), Err(Refusal::Invalid), "it was never so long");
+        let cut = tree.retract(&a, 3000, 6000).expect("alone");
         assert_eq!((cut.size, cut.stale_end, cut.object), (3000, 6000, a.object));
         assert_eq!(
             tree.getattr(a.inode).map(|attr| attr.size),
@@ -36,12 +25,12 @@ fn an_end_that_was_lost_is_taken_back() {
             "the end that was shown is forgotten"
         );
         tree.grow(&a, 5000, true).expect("a late report changes nothing");
-        assert_eq!(retract(&mut tree, a.truncate_seq, 0, 9000), Ok(cut.clone()), "nor does a late copy");
+        assert_eq!(tree.retract(&a, 0, 9000), Ok(cut.clone()), "nor does a late copy");
         assert_eq!(tree.grow(&cut, 5000, true), Err(Refusal::Busy), "what bricks have is zeroed first");
         tree.zeroed(&cut).expect("there");
         tree.grow(&cut, 5000, true).expect("nothing stale");
         // What was stored stays, whatever was lost.
-        let kept = retract(&mut tree, cut.truncate_seq, 10, 5000).expect("alone");
+        let kept = tree.retract(&cut, 10, 5000).expect("alone");
         assert_eq!(kept.size, 5000);
     });
 }
