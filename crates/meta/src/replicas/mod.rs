@@ -15,6 +15,7 @@
 //! | file | what |
 //! |---|---|
 //! | `agreement/` | what all of them decide, without files, clock and network |
+//! | `model/` | a search of every order of events (tests) |
 //! | `server.rs` | the life of a server: follows, leads, follows |
 //! | `copy.rs` | a server's copy: the store, the journal, the vote |
 //! | `ballot.rs` | the file with the vote |
@@ -48,6 +49,8 @@ mod hand_over;
 mod history;
 mod leader;
 mod members;
+#[cfg(test)]
+mod model;
 mod server;
 #[cfg(test)]
 mod tests;

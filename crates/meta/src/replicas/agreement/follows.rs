@@ -121,10 +121,10 @@ impl ReplicaCore {
 
     /// What to do with the records that a leader, which this server heeds, has sent.
     pub(crate) fn take(&self, append: &Append) -> Taking {
+        // A late record may not be chosen: it is none of the store.
+        let is_chosen = append.records.last().is_some_and(|sent| sent.position.number <= append.chosen);
         let is_next = |arriving: &Arriving| {
-            arriving.term == append.term
-                && arriving.last == append.previous.number
-                && !append.records.is_empty()
+            arriving.term == append.term && arriving.last == append.previous.number && is_chosen
         };
         if self.arriving.as_ref().is_some_and(is_next) {
             return Taking::Keep;
@@ -174,5 +174,35 @@ impl ReplicaCore {
     pub(crate) fn installed(&mut self, chosen: RecordPosition, members: Members) {
         self.records.replace_chosen(chosen, members);
         self.is_incomplete = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Promises, Records};
+    use super::*;
+
+    /// A leader may have given up waiting for its answer, and sends the whole store meanwhile.
+    #[test]
+    fn a_late_record_that_is_not_chosen_is_not_kept_with_a_store_that_comes() {
+        let leader = MetaMember { id: 1, address: "leader".to_owned() };
+        let promises = Promises { id: 2, term: 1, vote: 0, was_member: false };
+        let at = |number| RecordPosition { number, term: 1 };
+        let mut core = ReplicaCore::restart(promises, Records::new(at(0), Members::from([])), true, 0);
+        let install =
+            Install { to: 2, term: 1, leader: leader.clone(), number: 5, part: 0, is_last: false, sum: 0 };
+        assert!(core.is_next_part(&install));
+        core.takes_part(&install, true);
+        let append = |chosen| Append {
+            to: 2,
+            term: 1,
+            leader: leader.clone(),
+            previous: at(5),
+            records: vec![SentRecord { position: at(6), len: 0 }],
+            chosen,
+            has: 0,
+            sum: 0,
+        };
+        assert_eq!((core.take(&append(5)), core.take(&append(6))), (Taking::Nothing, Taking::Keep));
     }
 }

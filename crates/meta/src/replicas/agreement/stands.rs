@@ -10,7 +10,8 @@ use crate::replicas::ELECTION_US;
 /// The votes for one candidate, or what it hears when it asks whether it would get them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Election {
-    members: Members,
+    /// Those who are asked.
+    pub(crate) members: Members,
     /// Who has granted a vote.
     pub(crate) voters: BTreeSet<u64>,
     /// How many say that the candidate is no member.
