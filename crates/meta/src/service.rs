@@ -210,9 +210,9 @@ impl Service {
         listener: Listener,
     ) -> Result<Option<Service>, MetaError> {
         let identity = Identity { cluster, ..options.service.identity.clone() };
-        let me = MetaMember { id: elected.id, address: options.advertise.clone() };
-        let Elected { term, mut store, history, files, work, voters, asked_us, .. } = elected;
-        let leading = Leading::new(world, &identity, engine, me, &store, term, history, &voters, asked_us);
+        let Elected { core, mut store, history, files, work } = elected;
+        let (me, term) = (MetaMember { id: core.id, address: options.advertise.clone() }, core.term);
+        let leading = Leading::new(world, &identity, engine, me, core, history);
         // The last record may be chosen already, or never; this term begins with it, and with one of its own.
         store.stamp(keys::term(), to_value(&term))?;
         leading.feed();

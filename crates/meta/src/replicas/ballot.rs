@@ -14,6 +14,7 @@ use types::limits::BLOCK;
 use types::{Buf, BufMut};
 use world::{Disk, DiskMode, World};
 
+use super::agreement::Promises;
 use crate::MetaError;
 
 const MAGIC: [u8; 8] = *b"SHOALvot";
@@ -28,23 +29,8 @@ const SET_BACK: u64 = u64::MAX - 1;
 pub(crate) struct Ballot {
     disk: Disk,
     count: u64,
-    /// The server's id.
-    pub(crate) id: u64,
-    /// The newest term that the server knows.
-    pub(crate) term: u64,
-    /// For whom it has voted in this term; 0: for nobody.
-    pub(crate) vote: u64,
-    /// Whether the server was a member once, by a record that was chosen. One that was, and is none any more, does not join again.
-    pub(crate) was_member: bool,
-}
-
-/// What a block holds.
-struct Promises {
-    count: u64,
-    id: u64,
-    term: u64,
-    vote: u64,
-    was_member: bool,
+    /// What it holds.
+    pub(crate) promises: Promises,
 }
 
 impl Ballot {
@@ -59,10 +45,9 @@ impl Ballot {
     pub(crate) async fn renewed(world: &World, path: &str) -> Result<Ballot, MetaError> {
         let renewed = async {
             let (disk, blocks) = Ballot::blocks(world, path, true).await?;
-            let count = newest(&blocks).map_or(0, |newest| newest.count);
-            let id = world.random() | 1;
-            let mut ballot = Ballot { disk, count, id, term: 0, vote: 0, was_member: false };
-            ballot.write(0, 0).await?;
+            let count = newest(&blocks).map_or(0, |(count, _)| count);
+            let mut ballot = Ballot { disk, count, promises: none(world) };
+            ballot.write(ballot.promises).await?;
             Ok(ballot)
         };
         renewed.await.map_err(|error| MetaError::Ballot { path: path.to_owned(), error })
@@ -85,12 +70,10 @@ impl Ballot {
 
     async fn read(world: &World, path: &str, is_new: bool) -> io::Result<Ballot> {
         let (disk, blocks) = Ballot::blocks(world, path, is_new).await?;
-        let id = world.random() | 1;
-        let mut ballot = Ballot { disk, count: 0, id, term: 0, vote: 0, was_member: false };
+        let mut ballot = Ballot { disk, count: 0, promises: none(world) };
         match newest(&blocks) {
-            Some(Promises { count, id, term, vote, was_member }) => {
-                (ballot.count, ballot.id, ballot.term, ballot.vote) = (count, id, term, vote);
-                ballot.was_member = was_member;
+            Some((count, promises)) => {
+                (ballot.count, ballot.promises) = (count, promises);
                 // The process before may have ended before its sync.
                 ballot.disk.sync().await?;
             }
@@ -100,7 +83,7 @@ impl Ballot {
             None => {
                 // Both blocks get their room on the disk now.
                 ballot.disk.write(0, vec![BufMut::zeroed(2 * BLOCK).freeze()]).await?;
-                ballot.write(0, 0).await?;
+                ballot.write(ballot.promises).await?;
             }
         }
         Ok(ballot)
@@ -111,59 +94,60 @@ impl Ballot {
     /// # Errors
     /// No room: the promise counts only if the caller makes it again, or another one. After any other error nobody knows what was
     /// promised.
-    pub(crate) async fn promise(&mut self, term: u64, vote: u64) -> Result<(), MetaError> {
-        let written = self.write(term, vote).await;
+    pub(crate) async fn promise(&mut self, promises: Promises) -> Result<(), MetaError> {
+        let written = self.write(promises).await;
         written.map_err(|error| MetaError::Ballot { path: self.disk.name().to_owned(), error })
     }
 
     /// The other servers have removed this one. It never votes again.
     pub(crate) async fn removed(&mut self) -> Result<(), MetaError> {
-        self.promise(self.term, REMOVED).await
+        self.promise(Promises { vote: REMOVED, ..self.promises }).await
     }
 
     pub(crate) fn is_removed(&self) -> bool {
-        self.vote == REMOVED
+        self.promises.vote == REMOVED
     }
 
     /// Its files are those of an earlier time. It never votes again.
     pub(crate) async fn set_back(&mut self) -> Result<(), MetaError> {
-        self.promise(self.term, SET_BACK).await
+        self.promise(Promises { vote: SET_BACK, ..self.promises }).await
     }
 
     pub(crate) fn is_set_back(&self) -> bool {
-        self.vote == SET_BACK
+        self.promises.vote == SET_BACK
     }
 
-    /// Notes that it is a member.
-    pub(crate) async fn note_member(&mut self) -> Result<(), MetaError> {
-        self.was_member = true;
-        self.promise(self.term, self.vote).await
-    }
-
-    async fn write(&mut self, term: u64, vote: u64) -> io::Result<()> {
+    async fn write(&mut self, promises: Promises) -> io::Result<()> {
         let count = self.count + 1;
+        let Promises { id, term, vote, was_member } = promises;
         let mut block = BufMut::zeroed(BLOCK);
         block[..8].copy_from_slice(&MAGIC);
-        for (at, number) in [count, self.id, term, vote].into_iter().enumerate() {
+        for (at, number) in [count, id, term, vote].into_iter().enumerate() {
             block[8 * (at + 1)..8 * (at + 2)].copy_from_slice(&number.to_le_bytes());
         }
         let sum = crc(&block[..LEN - 4]);
         block[LEN - 4..LEN].copy_from_slice(&sum.to_le_bytes());
-        block[LEN..LEN + 8].copy_from_slice(&u64::from(self.was_member).to_le_bytes());
+        block[LEN..LEN + 8].copy_from_slice(&u64::from(was_member).to_le_bytes());
         let sum = crc(&block[..LEN_NOTED - 4]);
         block[LEN_NOTED - 4..LEN_NOTED].copy_from_slice(&sum.to_le_bytes());
         self.disk.write(count % 2 * BLOCK as u64, vec![block.freeze()]).await?;
         self.disk.sync().await?;
-        (self.count, self.term, self.vote) = (count, term, vote);
+        (self.count, self.promises) = (count, promises);
         Ok(())
     }
 }
 
-fn newest(blocks: &[Buf]) -> Option<Promises> {
-    blocks.iter().filter_map(|block| decode(block)).max_by_key(|promises| promises.count)
+/// Those of a server that is new.
+fn none(world: &World) -> Promises {
+    Promises { id: world.random() | 1, term: 0, vote: 0, was_member: false }
 }
 
-fn decode(block: &[u8]) -> Option<Promises> {
+/// The newest promises, and the count of their block.
+fn newest(blocks: &[Buf]) -> Option<(u64, Promises)> {
+    blocks.iter().filter_map(|block| decode(block)).max_by_key(|(count, _)| *count)
+}
+
+fn decode(block: &[u8]) -> Option<(u64, Promises)> {
     let number = |at: usize| block[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     let is_whole = |len: usize| {
         let sum = block[len - 4..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
@@ -171,5 +155,6 @@ fn decode(block: &[u8]) -> Option<Promises> {
     };
     (block[..8] == MAGIC && is_whole(LEN)).then_some(())?;
     let was_member = is_whole(LEN_NOTED) && number(LEN)? != 0;
-    Some(Promises { count: number(8)?, id: number(16)?, term: number(24)?, vote: number(32)?, was_member })
+    let promises = Promises { id: number(16)?, term: number(24)?, vote: number(32)?, was_member };
+    Some((number(8)?, promises))
 }

@@ -7,6 +7,7 @@ use types::messages::replica::{MetaMember, RecordPosition};
 use types::{Buf, ClusterId};
 use world::{Notify, World};
 
+use super::agreement::{Members, Records};
 use super::ballot::Ballot;
 use super::history::History;
 use crate::kv::{Engine, Journal, Store, Writes, unpacked};
@@ -71,16 +72,23 @@ pub(crate) fn members_of(store: &Store) -> Vec<MetaMember> {
     members.ok().and_then(|(members, _)| members).unwrap_or_default()
 }
 
-/// The members, as the last record has them that is chosen.
-pub(crate) fn chosen_members_of(store: &Store) -> Vec<MetaMember> {
-    let members = store.get_chosen(&keys::members(), |value| from_value(value).unwrap_or_default());
-    members.ok().flatten().unwrap_or_default()
+/// The members that a record names.
+pub(crate) fn members_in(writes: &Writes) -> Option<Members> {
+    let value = writes.get(&keys::members())?.as_deref();
+    Some(value.and_then(|value| from_value::<Vec<MetaMember>>(value).ok()).unwrap_or_default().into())
 }
 
-/// The term of the last record that is chosen.
-pub(crate) fn chosen_term_of(store: &Store) -> u64 {
+/// The records of a store, and whom they make members.
+pub(crate) fn records_of(store: &Store) -> Records {
+    let members = store.get_chosen(&keys::members(), |value| from_value(value).unwrap_or_default());
+    let members: Vec<MetaMember> = members.ok().flatten().unwrap_or_default();
     let term = store.get_chosen(&keys::term(), |value| from_value(value).unwrap_or(0));
-    term.ok().flatten().unwrap_or(0)
+    let chosen = RecordPosition { number: store.chosen(), term: term.ok().flatten().unwrap_or(0) };
+    let mut records = Records::new(chosen, members.into());
+    if store.last() > chosen.number {
+        records.replace_tail(last_of(store).term, Some(members_of(store).into()));
+    }
+    records
 }
 
 /// Whether an engine is a part of another server's.

@@ -9,6 +9,7 @@ use types::messages::replica::*;
 use types::{Buf, Epoch};
 use world::CallError;
 
+use super::agreement::has;
 use super::leader::Leading;
 use super::{APPEND_US, BEAT_US, CALL_US, RETRY_US};
 use crate::keys;
@@ -37,9 +38,9 @@ enum FeedError {
 impl Leading {
     /// Sends to all who should have something, until the term is over.
     pub(crate) fn feed(self: &Rc<Leading>) {
-        let members = self.members.borrow().clone();
-        for member in members.into_iter().filter(|member| member.id != self.me.id) {
-            self.feed_one(member);
+        let members = self.members();
+        for member in members.iter().filter(|member| member.id != self.me.id) {
+            self.feed_one(member.clone());
         }
     }
 
@@ -51,8 +52,9 @@ impl Leading {
 
     fn is_wanted(&self, id: u64) -> bool {
         let is_in = |list: &[MetaMember]| list.iter().any(|member| member.id == id);
-        let lists = [&self.members, &self.others, &self.parting];
-        !self.is_over() && lists.iter().any(|list| is_in(&list.borrow()))
+        let is_listed =
+            || is_in(&self.members()) || is_in(&self.others.borrow()) || is_in(&self.parting.borrow());
+        !self.is_over() && is_listed()
     }
 
     /// What to send next: a record; or, to a server that is behind, several that are chosen, so that it has them with one sync.
@@ -82,12 +84,12 @@ impl Leading {
     fn sign(&self, to: &MetaMember) -> Append {
         Append {
             to: to.id,
-            term: self.term,
+            term: self.term(),
             leader: self.me.clone(),
             previous: RecordPosition::default(),
             records: Vec::new(),
             chosen: self.chosen_up_to(),
-            has: self.last_of(to.id),
+            has: self.core.borrow().last_of(to.id),
             sum: crc(&[]),
         }
     }
@@ -102,11 +104,8 @@ impl Leading {
         let begun_us = self.world.now();
         let peers = if append.records.is_empty() { &self.signs } else { &self.peers };
         let (answer, _) = peers.call_within(us, &to.address, Epoch(0), append, writes).await?;
-        // A record that is not chosen counts only in the term of its leader.
-        let counts = |record: &RecordPosition| record.term == self.term || record.number <= append.chosen;
-        let last = append.records.last().map(|sent| sent.position);
-        let last = last.filter(|record| has(&answer, record) && counts(record));
-        self.answered(to.id, begun_us, last.map(|record| record.number), &answer);
+        let last = self.core.borrow().acknowledged(append, &answer);
+        self.answered(to.id, begun_us, last, &answer);
         Ok(answer)
     }
 
@@ -141,7 +140,7 @@ impl Leading {
             let last_key = pairs.keys().next_back().cloned();
             pairs.remove(&keys::applied());
             let payload = packed(&pairs);
-            let (to_id, term, leader, sum) = (to.id, self.term, self.me.clone(), crc(&payload));
+            let (to_id, term, leader, sum) = (to.id, self.term(), self.me.clone(), crc(&payload));
             let install = Install { to: to_id, term, leader, number, part, is_last, sum };
             let begun_us = self.world.now();
             let sent = self.peers.call_within(APPEND_US, &to.address, Epoch(0), &install, payload.into());
@@ -158,11 +157,6 @@ impl Leading {
             part += 1;
         }
     }
-}
-
-/// Whether a server has a record: at the end, or among those that are chosen. Another one may have its number.
-fn has(answer: &Appended, record: &RecordPosition) -> bool {
-    answer.last == *record || answer.chosen >= record.number
 }
 
 async fn beats(leading: Rc<Leading>, to: MetaMember) {
@@ -199,7 +193,7 @@ async fn send(leading: &Leading, to: &MetaMember) -> Result<(), FeedError> {
         }
         leading.lag(to.id, next).await;
         let batch = if known.is_incomplete { None } else { leading.batch(next) };
-        let base = leading.base;
+        let base = leading.core.borrow().base;
         let Some((records, writes)) = batch else {
             if !known.is_incomplete && next <= base.number && known.last == base {
                 next = base.number + 1;

@@ -66,25 +66,26 @@ impl Leading {
 
     /// Addresses of those that could lead now. One that is far behind could not: changes would wait for it in vain.
     pub(crate) fn successors(&self) -> Vec<String> {
-        if self.is_changing.get() {
+        let core = self.core.borrow();
+        if core.is_changing {
             return Vec::new();
         }
-        let members = self.members.borrow();
-        let is_level = |id| self.last_of(id) + RECORDS_MAX as u64 >= self.chosen_up_to();
+        let is_level = |id| core.last_of(id) + RECORDS_MAX as u64 >= core.chosen;
         let could = |id| id != self.me.id && self.was_heard_lately(id) && is_level(id);
-        let others = members.iter().filter(|member| could(member.id));
+        let others = core.members.iter().filter(|member| could(member.id));
         others.map(|member| member.address.clone()).collect()
     }
 
     /// The member at `address`, or the one that has most if it is empty; `None` if that one leads.
     fn successor(&self, address: &str) -> Result<Option<MetaMember>, String> {
-        if self.is_changing.get() && !self.is_over() {
+        let core = self.core.borrow();
+        if core.is_changing && !core.is_over {
             return Err("the members are changing: again, later".to_owned());
         }
         if address == self.me.address {
             return Ok(None);
         }
-        let members = self.members.borrow();
+        let members = &core.members;
         let is_wanted = |member: &&MetaMember| match address {
             "" => member.id != self.me.id,
             address => member.address == address,
@@ -95,7 +96,7 @@ impl Leading {
             return Err(format!("{address} is not a member; these are: {}", known.join(", ")));
         }
         let heard = |member: &&MetaMember| self.was_heard_lately(member.id);
-        let most = candidates.into_iter().filter(heard).max_by_key(|member| self.last_of(member.id));
+        let most = candidates.into_iter().filter(heard).max_by_key(|member| core.last_of(member.id));
         match (most, address) {
             (Some(successor), _) => Ok(Some(successor.clone())),
             (None, "") => Err("no other member answers the leader".to_owned()),
@@ -110,15 +111,15 @@ impl Leading {
     async fn end_with(&self, successor: &MetaMember) -> Result<(), String> {
         let since = self.world.now();
         let until = since + LEVEL_US;
-        self.is_ending.set(true);
+        self.core.borrow_mut().is_ending = true;
         while !self.is_over() {
             let heard = self.heard.wait();
-            if self.is_level(successor.id, since) {
+            if self.core.borrow().is_level(successor.id, since) {
                 break;
             }
             let left = until.saturating_sub(self.world.now());
             if left == 0 {
-                self.is_ending.set(false);
+                self.core.borrow_mut().is_ending = false;
                 return Err(format!("{} does not have all records yet", successor.address));
             }
             self.world.timeout(left.min(BEAT_US), heard).await;
@@ -139,26 +140,14 @@ impl Leading {
 
     /// The successor is told with the others: it asks for votes again if one of them has not heard yet.
     async fn tell_that_it_is_over(&self, successor: u64) {
-        let members = self.members.borrow().clone();
+        let members = self.members();
         let tells = members.iter().filter(|member| member.id != self.me.id).map(async |member| {
-            let ended = TermEnded { to: member.id, term: self.term, successor };
+            let ended = TermEnded { to: member.id, term: self.term(), successor };
             let call = self.signs.call_within(TELL_US, &member.address, Epoch(0), &ended, Buf::empty());
             if let Err(error) = call.await {
                 tracing::debug!(server = member.address, %error, "does not hear that the term is over");
             }
         });
         join_all(tells).await;
-    }
-
-    /// Whether a server has every record, and has answered a call that was begun since then.
-    fn is_level(&self, id: u64, since: u64) -> bool {
-        let heard = self.progress.borrow().get(&id).and_then(|progress| progress.heard_us);
-        let last = self.history.borrow().last().unwrap_or(0).max(self.chosen_up_to());
-        heard >= Some(since) && self.chosen_up_to() >= last && self.last_of(id) >= last
-    }
-
-    /// Where the records of a server end, as far as it has told.
-    pub(super) fn last_of(&self, id: u64) -> u64 {
-        self.progress.borrow().get(&id).map_or(0, |progress| progress.last)
     }
 }

@@ -1,28 +1,17 @@
-//! What a leader knows of the others: who has which records, and how long it may answer.
+//! A server that leads: who has which records, and how long it may answer. What it decides is in [`TermCore`].
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use types::Refusal;
 use types::messages::replica::*;
 use world::{Identity, Notify, Peers, World};
 
-use super::copy::{chosen_term_of, members_of};
-use super::election::majority;
+use super::agreement::{Counted, Members, TermCore};
 use super::history::History;
 use super::thrifty::Thrifty;
-use super::{ELECTION_US, LEASE_US};
-use crate::kv::{EncodedRecord, Engine, Store};
-
-/// What the leader knows of another server.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Progress {
-    /// Where its records end, as far as they are those of the leader.
-    pub(super) last: u64,
-    /// When the newest call was begun that it has answered in this term; `None` if it has not answered.
-    pub(super) heard_us: Option<u64>,
-}
+use crate::kv::{EncodedRecord, Engine};
 
 /// A term of a leader.
 pub(crate) struct Leading {
@@ -32,29 +21,14 @@ pub(crate) struct Leading {
     pub(super) signs: Peers,
     pub(super) engine: Engine,
     pub(super) me: MetaMember,
-    pub(super) term: u64,
-    pub(super) members: RefCell<Vec<MetaMember>>,
+    /// No borrow of it lasts over an await.
+    pub(super) core: RefCell<TermCore>,
     /// Those that get everything to become members.
     pub(super) others: RefCell<Vec<MetaMember>>,
     /// Those that have just been removed, and should hear of it.
     pub(super) parting: RefCell<Vec<MetaMember>>,
-    /// The last record that was chosen when the term began: those who have it need no older one.
-    pub(super) base: RecordPosition,
     pub(super) history: RefCell<History>,
-    pub(super) progress: RefCell<BTreeMap<u64, Progress>>,
     pub(super) thrifty: RefCell<Thrifty>,
-    /// Up to which record this server's own journal is durable, and up to which all is chosen.
-    own: Cell<u64>,
-    chosen: Cell<u64>,
-    /// Members do not change twice at the same time.
-    pub(super) is_changing: Cell<bool>,
-    /// The record without this server among the members, once there is one.
-    leaves_with: Cell<Option<u64>>,
-    /// That record is chosen.
-    is_removed: Cell<bool>,
-    is_over: Cell<bool>,
-    /// No record is begun any more: another server is to lead.
-    pub(super) is_ending: Cell<bool>,
     /// Notified when there is a record to send.
     pub(super) news: Notify,
     /// Notified when a server has answered, and when the term is over.
@@ -62,91 +36,61 @@ pub(crate) struct Leading {
 }
 
 impl Leading {
-    /// Of a server that has asked for votes at `asked_us`, and got these.
-    #[expect(clippy::too_many_arguments, reason = "all that a term begins with")]
+    /// Of a server that was elected.
     pub(crate) fn new(
         world: &World,
         identity: &Identity,
         engine: Engine,
         me: MetaMember,
-        store: &Store,
-        term: u64,
+        core: TermCore,
         history: History,
-        voters: &[u64],
-        asked_us: u64,
     ) -> Rc<Leading> {
         let mut history = history;
         // The last record gets this term, and is sent then.
-        history.truncate(store.chosen());
-        let heard = |id: &u64| (*id, Progress { last: 0, heard_us: Some(asked_us) });
-        let (chosen, members) = (store.chosen(), members_of(store));
-        // The last record may remove this server, which leads until that record is chosen.
-        let is_member = members.iter().any(|member| member.id == me.id);
+        history.truncate(core.chosen);
         Rc::new(Leading {
             world: world.clone(),
             peers: Peers::new(world.clone(), identity.clone()),
             signs: Peers::new(world.clone(), identity.clone()),
             engine,
             me,
-            term,
-            members: RefCell::new(members),
+            core: RefCell::new(core),
             others: RefCell::default(),
             parting: RefCell::default(),
-            base: RecordPosition { number: chosen, term: chosen_term_of(store) },
             history: RefCell::new(history),
-            progress: RefCell::new(voters.iter().map(heard).collect()),
             thrifty: RefCell::default(),
-            own: Cell::new(chosen),
-            chosen: Cell::new(chosen),
-            is_changing: Cell::new(false),
-            leaves_with: Cell::new((!is_member).then_some(chosen + 1)),
-            is_removed: Cell::new(false),
-            is_over: Cell::new(false),
-            is_ending: Cell::new(false),
             news: Notify::new(),
             heard: Notify::new(),
         })
     }
 
-    /// The order of what a majority has reached, or more: of each member one number.
-    fn majority_of(&self, number: impl Fn(u64) -> u64) -> u64 {
-        let members = self.members.borrow();
-        let mut numbers: Vec<u64> = members.iter().map(|member| number(member.id)).collect();
-        numbers.sort_unstable_by(|a, b| b.cmp(a));
-        numbers.get(majority(&members) - 1).copied().unwrap_or(0)
+    pub(super) fn term(&self) -> u64 {
+        self.core.borrow().term
+    }
+
+    pub(super) fn members(&self) -> Members {
+        Arc::clone(&self.core.borrow().members)
     }
 
     /// The ids of the other members.
     pub(super) fn other_members(&self) -> impl Iterator<Item = u64> {
-        let ids: Vec<u64> = self.members.borrow().iter().map(|member| member.id).collect();
+        let ids: Vec<u64> = self.members().iter().map(|member| member.id).collect();
         ids.into_iter().filter(|id| *id != self.me.id)
     }
 
     /// Addresses of the members.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        self.members.borrow().iter().map(|member| member.address.clone()).collect()
-    }
-
-    /// Until when this server may answer.
-    fn lease_until(&self) -> u64 {
-        let now = self.world.now();
-        let progress = self.progress.borrow();
-        let heard = |id| match id == self.me.id {
-            true => now,
-            false => progress.get(&id).and_then(|progress| progress.heard_us).unwrap_or(0),
-        };
-        self.majority_of(heard) + LEASE_US
+        self.members().iter().map(|member| member.address.clone()).collect()
     }
 
     /// Whether a server has answered as one that runs would.
     pub(super) fn was_heard_lately(&self, id: u64) -> bool {
-        let heard = self.progress.borrow().get(&id).and_then(|progress| progress.heard_us);
-        heard.is_some_and(|heard| self.world.now() < heard + ELECTION_US)
+        self.core.borrow().was_heard_lately(id, self.world.now())
     }
 
     /// Whether this server may answer now.
     pub(crate) fn may_answer(&self) -> bool {
-        !self.is_over.get() && self.world.now() < self.lease_until()
+        self.core.borrow().may_answer(self.world.now())
     }
 
     /// Waits until this server may answer.
@@ -156,7 +100,7 @@ impl Leading {
     pub(crate) async fn until_it_may_answer(&self) -> Result<(), Refusal> {
         loop {
             let heard = self.heard.wait();
-            if self.is_over.get() {
+            if self.is_over() {
                 return Err(Refusal::NotLeader);
             }
             if self.may_answer() {
@@ -168,37 +112,33 @@ impl Leading {
 
     /// Ends the term.
     pub(crate) fn depose(&self, why: &str) {
-        if !self.is_over.replace(true) {
-            tracing::warn!(term = self.term, "leads no more: {why}");
+        let is_news = self.core.borrow_mut().depose();
+        if is_news {
+            tracing::warn!(term = self.term(), "leads no more: {why}");
             self.heard.notify();
             self.news.notify();
         }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.is_over.get()
-    }
-
-    /// This server is no member from this record on.
-    pub(super) fn leaves_with(&self, record: u64) {
-        self.leaves_with.set(Some(record));
+        self.core.borrow().is_over
     }
 
     /// Whether the record is chosen that removes this server.
     pub(crate) fn is_removed(&self) -> bool {
-        self.is_removed.get()
+        self.core.borrow().is_removed
     }
 
-    /// Whether no record is begun any more.
-    pub(crate) fn is_ending(&self) -> bool {
-        self.is_ending.get()
+    /// Whether a record may be begun.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.core.borrow().may_begin()
     }
 
     /// Waits until the term is over.
     pub(crate) async fn over(&self) {
         loop {
             let heard = self.heard.wait();
-            if self.is_over.get() {
+            if self.is_over() {
                 return;
             }
             heard.await;
@@ -207,8 +147,9 @@ impl Leading {
 
     /// Ends the term when no majority has been heard for too long.
     pub(crate) async fn watch(&self) {
-        while !self.is_over.get() {
-            let (now, until) = (self.world.now(), self.lease_until());
+        while !self.is_over() {
+            let now = self.world.now();
+            let until = self.core.borrow().lease_until(now);
             if now >= until {
                 self.depose("it does not hear a majority of the members");
                 return;
@@ -219,7 +160,7 @@ impl Leading {
 
     /// Sends a record to the others.
     pub(crate) fn propose(&self, record: &EncodedRecord) {
-        let position = RecordPosition { number: record.number, term: self.term };
+        let position = self.core.borrow_mut().propose(record.number);
         let writes = record.writes();
         self.line_up(record.number, writes.len());
         self.history.borrow_mut().push(position, writes);
@@ -228,7 +169,7 @@ impl Leading {
 
     /// This server has a record.
     pub(crate) fn has_own(&self, number: u64) {
-        self.own.set(number);
+        self.core.borrow_mut().own = number;
         self.count();
     }
 
@@ -239,10 +180,10 @@ impl Leading {
     pub(crate) async fn chosen(&self, number: u64) -> Result<(), Refusal> {
         loop {
             let heard = self.heard.wait();
-            if self.chosen.get() >= number {
+            if self.chosen_up_to() >= number {
                 return Ok(());
             }
-            if self.is_over.get() {
+            if self.is_over() {
                 return Err(Refusal::NotLeader);
             }
             heard.await;
@@ -251,41 +192,27 @@ impl Leading {
 
     /// Up to which record all is chosen.
     pub(super) fn chosen_up_to(&self) -> u64 {
-        self.chosen.get()
+        self.core.borrow().chosen
     }
 
     pub(super) fn count(&self) {
-        let progress = self.progress.borrow();
-        let last = |id| match id == self.me.id {
-            true => self.own.get(),
-            false => progress.get(&id).map_or(0, |progress| progress.last),
-        };
-        let chosen = self.majority_of(last);
-        drop(progress);
-        if chosen > self.chosen.replace(self.chosen.get().max(chosen)) {
+        let counted = self.core.borrow_mut().count();
+        if let Counted::Chosen(chosen) = counted {
             self.end_race(chosen);
         }
-        // Before anybody hears that it is chosen: one that is the only member then may answer at once.
-        if self.leaves_with.get().is_some_and(|record| self.chosen.get() >= record) {
-            self.is_removed.set(true);
+        if self.is_removed() {
             self.depose("it is not a member any more");
         }
         self.heard.notify();
     }
 
-    /// A call to a server, begun at `begun_us`, was answered.
+    /// A call to a server, begun at `begun_us`, was answered; `last`: which records it has acknowledged.
     pub(super) fn answered(&self, id: u64, begun_us: u64, last: Option<u64>, answer: &Appended) {
-        if answer.term > self.term {
-            self.depose("there is a newer term");
-            return;
+        let goes_on = self.core.borrow_mut().answered(id, begun_us, last, answer);
+        match goes_on {
+            true => self.count(),
+            false => self.depose("there is a newer term"),
         }
-        let mut progress = self.progress.borrow_mut();
-        let known = progress.entry(id).or_default();
-        known.heard_us = known.heard_us.max(Some(begun_us));
-        // What it knows to be chosen is what this server has, even if this one does not know it yet.
-        known.last = known.last.max(last.unwrap_or(0)).max(answer.chosen);
-        drop(progress);
-        self.count();
     }
 
     fn is_meant(&self, id: u64) -> Result<(), Refusal> {
@@ -295,51 +222,44 @@ impl Leading {
     /// The answer to a server that wants to lead.
     pub(crate) fn vote(&self, vote: &Vote) -> Result<Voted, Refusal> {
         self.is_meant(vote.to)?;
-        // It has asked a majority before, which has not heard this server.
-        if !vote.is_poll && vote.term > self.term {
+        let (voted, ends) = self.core.borrow().vote(vote);
+        if ends {
             self.depose("another server stands for election");
         }
-        // A change that is not chosen may come to nothing.
-        let is_member = self.is_changing.get()
-            || self.leaves_with.get().is_some()
-            || self.members.borrow().iter().any(|member| member.id == vote.candidate);
-        Ok(Voted { term: self.term, is_granted: false, is_member })
+        Ok(voted)
     }
 
     /// The answer to a server that leads.
     pub(crate) fn append(&self, append: &Append) -> Result<Appended, Refusal> {
         self.is_meant(append.to)?;
-        if append.term > self.term {
+        let answer = self.core.borrow().append(append);
+        answer.ok_or_else(|| {
             self.depose("another server leads in a newer term");
-            return Err(Refusal::NotLeader);
-        }
-        let last = RecordPosition { number: self.own.get(), term: self.term };
-        Ok(Appended { term: self.term, chosen: self.chosen.get(), last, is_incomplete: false })
+            Refusal::NotLeader
+        })
     }
 
     pub(crate) fn report(&self) -> MetaReport {
-        let (now, progress) = (self.world.now(), self.progress.borrow());
+        let (now, core) = (self.world.now(), self.core.borrow());
         let report = |member: &MetaMember, is_joining| {
-            let known = progress.get(&member.id).copied().unwrap_or_default();
             let (last, heard_us) = match member.id == self.me.id {
-                true => (self.own.get(), Some(0)),
-                false => (known.last, known.heard_us.map(|heard| now.saturating_sub(heard))),
+                true => (core.own, Some(0)),
+                false => {
+                    let heard = core.heard_us(member.id);
+                    (core.last_of(member.id), heard.map(|heard| now.saturating_sub(heard)))
+                }
             };
             MemberReport { member: member.clone(), last, heard_us, is_joining }
         };
-        let members = self.members.borrow();
         let others = self.others.borrow();
+        let members = core.members.iter().map(|member| report(member, false));
         MetaReport {
             id: self.me.id,
-            term: self.term,
-            last: RecordPosition { number: self.own.get(), term: self.term },
-            chosen: self.chosen.get(),
+            term: core.term,
+            last: RecordPosition { number: core.own, term: core.term },
+            chosen: core.chosen,
             leader: self.me.id,
-            members: members
-                .iter()
-                .map(|member| report(member, false))
-                .chain(others.iter().map(|other| report(other, true)))
-                .collect(),
+            members: members.chain(others.iter().map(|other| report(other, true))).collect(),
             is_incomplete: false,
         }
     }

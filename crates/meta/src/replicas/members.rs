@@ -45,7 +45,7 @@ impl Shared {
             tracing::error!(%error, "no other metadata server can be beside this one");
             Refusal::MetaFailed
         })?;
-        let me = MetaMember { id: ballot.id, address };
+        let me = MetaMember { id: ballot.promises.id, address };
         drop(ballot);
         tracing::info!(address = me.address, "is to have other metadata servers beside it");
         let writes = Writes::from([(keys::members(), Some(members_value(&[me])))]);
@@ -63,7 +63,7 @@ impl Shared {
         leading: &Rc<Leading>,
         member: MetaMember,
     ) -> Result<MetaJoined, Refusal> {
-        let members = leading.members.borrow().clone();
+        let members = leading.members().to_vec();
         if members.contains(&member) {
             return Ok(MetaJoined { is_member: true });
         }
@@ -97,7 +97,7 @@ impl Shared {
             leading.feed_one(member);
             return Ok(MetaJoined { is_member: false });
         }
-        let has = leading.progress.borrow().get(&member.id).map_or(0, |progress| progress.last);
+        let has = leading.core.borrow().last_of(member.id);
         // Records go on while it is asked, so it may lack the newest.
         if has == 0 || has + 1 < leading.chosen_up_to() {
             return Ok(MetaJoined { is_member: false });
@@ -115,7 +115,7 @@ impl Shared {
         address: &str,
     ) -> Result<MetaRemoved, Refusal> {
         let refused = |error: String| Ok(MetaRemoved { error: Some(error) });
-        let members = leading.members.borrow().clone();
+        let members = leading.members().to_vec();
         let (gone, rest): (Vec<_>, Vec<_>) =
             members.into_iter().partition(|member| member.address == address);
         let [gone] = gone.as_slice() else {
@@ -141,7 +141,7 @@ impl Shared {
 
     /// Makes these the members, by a record that a majority of them has.
     async fn change_members(&self, leading: &Leading, members: Vec<MetaMember>) -> Result<(), Refusal> {
-        if leading.is_changing.replace(true) {
+        if !leading.core.borrow_mut().begin_change() {
             return Err(Refusal::Busy);
         }
         let changed = async {
@@ -150,19 +150,18 @@ impl Shared {
             let writes = Writes::from([(keys::members(), Some(members_value(&members)))]);
             let known: Vec<_> = members.iter().map(|member| member.address.clone()).collect();
             tracing::info!(members = known.join(", "), "the members of the metadata servers change");
-            let is_member = members.contains(&leading.me);
-            *leading.members.borrow_mut() = members;
+            if !leading.core.borrow_mut().change(members.into()) {
+                return Err(Refusal::Busy);
+            }
             leading.line_up_anew();
             if !self.state.borrow_mut().commit(writes) {
                 return Err(Refusal::MetaFailed);
             }
-            if !is_member {
-                leading.leaves_with(self.state.borrow().store.last());
-            }
+            leading.core.borrow_mut().changes_with(self.state.borrow().store.last());
             self.all_durable().await
         };
         let changed = changed.await;
-        leading.is_changing.set(false);
+        leading.core.borrow_mut().end_change();
         changed
     }
 }

@@ -14,6 +14,8 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `agreement/` | what all of them decide, without files, clock and network |
+//! | `model/` | a search of every order of events (tests) |
 //! | `server.rs` | the life of a server: follows, leads, follows |
 //! | `copy.rs` | a server's copy: the store, the journal, the vote |
 //! | `ballot.rs` | the file with the vote |
@@ -37,6 +39,7 @@
 //! - One that is the only member leads at once only if the record that made it so is chosen.
 //! - What a server with one id has never becomes less: one that lost its store, or was set back, begins again with another id.
 
+mod agreement;
 mod ballot;
 mod copy;
 mod election;
@@ -46,6 +49,8 @@ mod hand_over;
 mod history;
 mod leader;
 mod members;
+#[cfg(test)]
+mod model;
 mod server;
 #[cfg(test)]
 mod tests;

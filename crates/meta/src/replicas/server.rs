@@ -155,7 +155,7 @@ impl Server {
         listening: &dyn Fn(&str),
     ) -> Result<Elected, MetaError> {
         let members = members_of(&copied.store);
-        let me = members.into_iter().find(|member| member.id == copied.files.ballot.id);
+        let me = members.into_iter().find(|member| member.id == copied.files.ballot.promises.id);
         if let Some(me) = me.filter(|me| me.address != self.options.advertise) {
             return Err(MetaError::Moved { known: me.address, now: self.options.advertise.clone() });
         }
@@ -173,8 +173,7 @@ impl Server {
         let (world, options) = (self.world.clone(), self.options.clone());
         let follower = Follower::new(world, peers, options, cluster, self.engine.clone(), copied);
         if self.has_led.replace(false) {
-            // It may vote at once, for a successor, and stands after the others.
-            follower.heard_us.set(self.world.now().saturating_sub(super::ELECTION_US));
+            follower.core.borrow_mut().has_led(self.world.now());
         }
         let listener = self.listen().await?;
         listening(&listener.address());
@@ -247,18 +246,18 @@ impl Follower {
     /// Returns when others have removed this server.
     async fn removed(self: &Rc<Follower>) -> MetaError {
         loop {
-            let (is_member, was_member) = (self.is_surely_member(), self.was_member.get());
-            if (was_member && !is_member && !self.is_incomplete.get()) || self.is_disowned.get() {
+            let is_removed = self.core.borrow().is_removed();
+            if is_removed {
                 break;
             }
-            if is_member
-                && !was_member
-                && let Some(files) = self.files.lock().await.as_mut()
-            {
-                if let Err(error) = files.ballot.note_member().await {
+            let is_new = self.core.borrow().notes_member().is_some();
+            if is_new && let Some(files) = self.files.lock().await.as_mut() {
+                let promises = self.core.borrow().notes_member();
+                if let Some(promises) = promises
+                    && let Err(error) = self.make_durable(files, promises).await
+                {
                     return error;
                 }
-                self.was_member.set(true);
             }
             self.world.sleep(super::BEAT_US / 2).await;
         }

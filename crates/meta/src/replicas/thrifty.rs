@@ -64,8 +64,7 @@ impl Leading {
 
     /// Records up to `chosen` have just been chosen.
     pub(super) fn end_race(&self, chosen: u64) {
-        let progress = self.progress.borrow();
-        let has = |id: &u64, number| progress.get(id).is_some_and(|known| known.last >= number);
+        let has = |id: &u64, number| self.core.borrow().last_of(*id) >= number;
         let mut thrifty = self.thrifty.borrow_mut();
         if let Some(race) = thrifty.race.filter(|race| *race <= chosen) {
             let first = self.other_members().filter(|id| has(id, race)).collect();

@@ -125,7 +125,7 @@ pub(super) async fn run(shared: Rc<Shared>, journal: Option<Journal>) {
             work.await;
         }
         if let Some(leading) = &shared.leading {
-            while leading.is_ending() && !leading.is_over() {
+            while !leading.may_begin() && !leading.is_over() {
                 shared.world.sleep(ENDING_US).await;
             }
         }

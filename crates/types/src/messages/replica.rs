@@ -8,7 +8,7 @@ use crate::{InodeId, ObjectId, VolumeId, records};
 records! {
     names REQUESTS;
     /// Where a server's records end.
-    #[derive(Copy, PartialOrd, Ord, Default)]
+    #[derive(Copy, PartialOrd, Ord, Hash, Default)]
     part RecordPosition {
         /// The number of the last record.
         number: u64,
@@ -16,6 +16,7 @@ records! {
         term: u64,
     }
     /// A member: a server that votes.
+    #[derive(Hash)]
     part MetaMember {
         /// Its id, which it has drawn itself.
         id: u64,

@@ -8,38 +8,34 @@ impl Follower {
         let mut files = self.files.lock().await;
         let files = files.as_mut().ok_or(Refusal::NotLeader)?;
         if !self.heeds(files, install.term, &install.leader).await? {
-            return Ok(self.appended());
+            return Ok(self.core.borrow().appended());
         }
-        let is_same = self.installing.get() == Some((install.term, install.number));
-        let goes_on = is_same && install.part == self.next_part.get();
-        // An older store than its own would make this server forget what it has said it has.
-        let is_next = install.number >= self.chosen() && (install.part == 0 || goes_on);
+        let is_next = self.core.borrow().is_next_part(install);
         if is_next {
             self.put_part(files, install, payload).await.map_err(|error| self.fail(error))?;
         }
-        Ok(self.appended())
+        Ok(self.core.borrow().appended())
     }
 
     async fn put_part(&self, files: &mut Files, install: &Install, payload: &[u8]) -> Result<(), MetaError> {
         let pairs = unpacked(payload).ok_or(MetaError::Damaged)?;
         if install.part == 0 {
             tracing::info!(leader = install.leader.address, "gets the whole metadata store");
-            self.installing.set(Some((install.term, install.number)));
-            self.has_members.set(false);
-            *self.kept.borrow_mut() = Kept { last: install.number, ..Kept::default() };
+            *self.kept.borrow_mut() = Kept::default();
             let engine = self.engine.clone();
             self.world.off_thread(move || engine.begin_staging()).await?;
         }
-        self.next_part.set(install.part + 1);
-        self.has_members.set(self.has_members.get() || pairs.contains_key(&keys::members()));
+        self.core.borrow_mut().takes_part(install, pairs.contains_key(&keys::members()));
         let last_key =
             || pairs.keys().next_back().cloned().unwrap_or_else(|| self.kept.borrow().upto.clone());
         let upto = (!install.is_last).then(last_key);
         self.stage_part(pairs, upto).await?;
-        if install.is_last {
-            self.installing.set(None);
-            let last = self.kept.borrow().last;
-            self.replace_store(files, install, last).await?;
+        if !install.is_last {
+            return Ok(());
+        }
+        let arrived = self.core.borrow_mut().has_arrived();
+        if let Some((last, has_members)) = arrived {
+            self.replace_store(files, install, last, has_members).await?;
             tracing::info!(record = last, "has the whole metadata store");
         }
         Ok(())
@@ -55,10 +51,10 @@ impl Follower {
             }
             let writes = unpacked(&payload[from..upto]).ok_or(MetaError::Damaged)?;
             let mut kept = self.kept.borrow_mut();
-            self.has_members.set(self.has_members.get() || writes.contains_key(&keys::members()));
+            self.core.borrow_mut().keeps(position.number, writes.contains_key(&keys::members()));
             kept.bytes += upto - from;
             kept.writes.extend(writes);
-            (from, last, kept.last) = (upto, position.number, position.number);
+            (from, last) = (upto, position.number);
         }
         if self.kept.borrow().bytes >= KEPT_BYTES {
             let upto = self.kept.borrow().upto.clone();
@@ -88,17 +84,19 @@ impl Follower {
         files: &mut Files,
         install: &Install,
         number: u64,
+        has_members: bool,
     ) -> Result<(), MetaError> {
         // What is on its way to the engine would come after it.
         self.flushed().await;
         let mut more = Writes::from([(keys::applied(), Some(to_value(&number)))]);
         // The leader was alone when it had this record. A store with members is never taken for that of a server that is alone;
         // a later record has the right ones.
-        if !self.has_members.get() {
+        if !has_members {
             let leader = members_value(std::slice::from_ref(&install.leader));
             more.insert(keys::members(), Some(leader));
         }
-        let salt = match self.is_incomplete.get() {
+        let is_incomplete = self.core.borrow().is_incomplete;
+        let salt = match is_incomplete {
             true => {
                 let path = self.engine.journal().unwrap_or_default().to_owned();
                 let salt = files.journal.renew(&self.world, self.cluster).await;
@@ -113,12 +111,15 @@ impl Follower {
             let mut store = Store::open(self.engine.clone())?;
             store.attach_journal(salt, files.journal.half_len(), number + 1, self.work.clone());
             *self.store.borrow_mut() = Some(store);
-            self.is_incomplete.set(false);
         } else {
             self.with_store(|store| store.replaced(number))?;
         }
+        let records = self.with_store(|store| Ok(records_of(store)))?;
+        let mut core = self.core.borrow_mut();
+        core.installed(records.chosen, records.chosen_members.clone());
+        debug_assert_eq!(core.records, records, "the store has the records of which the core knows");
         let mut history = self.history.borrow_mut();
-        let next = history.get(number + 1).filter(|(position, _)| *position == self.last());
+        let next = history.get(number + 1).filter(|(position, _)| *position == core.last());
         history.clear();
         if let Some((position, writes)) = next {
             history.push(position, writes);
