@@ -27,6 +27,7 @@
 //! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
 //! | `full.rs` | bricks that fill up under writers; a full disk under the metadata service |
 //! | `strangers.rs` | gates, and those who should not have what they ask for |
+//! | `without_key.rs`, `relay.rs` | daemons, and somebody without the key: idle connections, and relays between any two of them |
 //! | `failed_writes.rs` | what a write that found no room leaves in its file, through each gate |
 //! | `sizes.rs` | lengths that are only claimed, and files of many stripes |
 //! | `verify.rs` | units that are compared |
@@ -85,6 +86,7 @@ mod private;
 mod rails;
 mod refusals;
 mod rejoin;
+mod relay;
 mod remote;
 mod restarts;
 mod script;
@@ -102,4 +104,5 @@ mod verify;
 mod volume_types;
 mod waiting;
 mod why;
+mod without_key;
 mod xray;

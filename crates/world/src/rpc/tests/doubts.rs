@@ -1,6 +1,7 @@
 //! A server that brings no answers is doubted, and a probe finds out whether it can be reached.
 
 use futures_util::future::join;
+use types::messages::brick::Verify;
 
 use super::*;
 
@@ -22,7 +23,9 @@ fn silence_raises_a_doubt_and_a_new_connection_decides() {
         });
         server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
         let peers = Peers::new(client.clone(), identity(Role::Client));
-        let ask = || peers.call_within(2 * SECOND, "server:1", Epoch(0), &Ask(1), Buf::empty());
+        // A request for a brick: only these are about what a brick brings.
+        let request = <Verify as Codec>::sample(&mut 0);
+        let ask = || peers.call_within(2 * SECOND, "server:1", Epoch(0), &request, Buf::empty());
         assert!(!peers.is_doubtful("server:1"), "nobody has called it");
         // A server that is slow, as with a slow disk, is doubted; it takes a connection all the same.
         let doubts = async {
