@@ -275,9 +275,9 @@ pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<Volume
 /// What became of the daemons of a cluster that were to stop.
 #[derive(Default)]
 pub(crate) struct StopReport {
-    /// Names of those that had to be killed.
+    /// Names of the daemons that had to be killed.
     pub(crate) killed: Vec<String>,
-    /// Names of those that still run, and why.
+    /// Names of the daemons that still run, and why.
     pub(crate) running: Vec<(String, &'static str)>,
 }
 

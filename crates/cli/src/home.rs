@@ -175,7 +175,7 @@ impl Home {
     }
 }
 
-/// Makes the directories of a cluster, or takes those that are there.
+/// Makes the directories of a cluster, or takes the ones that exist.
 fn make_dirs(dir: &Path) -> anyhow::Result<()> {
     private::make_dir(dir)?;
     [FIRST_META, "bricks", "run", "log"].iter().try_for_each(|part| private::make_part(&dir.join(part)))

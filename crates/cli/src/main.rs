@@ -11,6 +11,7 @@
 //! | `mount8.rs` | the interface for mount(8) |
 //! | `demo/` | `shoal demo` |
 
+mod broken_mounts;
 mod cache_file;
 mod commands;
 mod daemon;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use types::messages::brick::Write;
 use types::wire::{OtherServed, SERVED_MIN_US, Served, StageTimes};
 use types::{Buf, ClientId, Epoch, Refusal};
-use world::trace::{Span, SpanKind, Stage, Trace, span, take_waited};
+use world::trace::{Span, SpanKind, Stage, Trace, late, span, take_waited};
 use world::{Answer, Call};
 
 use crate::lane::Ticket;
@@ -50,15 +50,22 @@ impl Server {
         if !call.traced {
             return self.answer(call).await;
         }
-        let (server, trace, now) = (self.clone(), Trace::new(), self.world.now());
-        let from = now.saturating_sub(take_waited());
-        if from < now {
-            trace.add(Span { kind: SpanKind::Wait(Stage::Queue), from, until: now });
+        let (server, queued_us) = (self.clone(), take_waited());
+        let (answer, waited) = late(&server.world, self.answer(call)).await;
+        let answer = answer?;
+        // A request that has waited neither here nor before is not slow.
+        if waited.is_none() && queued_us < SERVED_MIN_US {
+            return Ok(answer);
         }
-        let answer = trace.run(self.answer(call)).await?;
-        let us = server.world.now().saturating_sub(from);
+        let now = server.world.now();
+        let (trace, begun) = waited.unwrap_or_else(|| (Trace::new(), now));
+        let from = begun.saturating_sub(queued_us);
+        let us = now.saturating_sub(from);
         if us < SERVED_MIN_US {
             return Ok(answer);
+        }
+        if from < begun {
+            trace.add(Span { kind: SpanKind::Wait(Stage::Queue), from, until: begun });
         }
         Ok(answer.with_served(server.served(&trace, us)))
     }
@@ -92,7 +99,7 @@ impl Server {
             SpanKind::Call { address, served, .. } => Some(OtherServed {
                 brick: brick(address)?,
                 took_us: short(span.us()),
-                times: served.map(|served| served.own).unwrap_or_default(),
+                times: served.as_deref().map(|served| served.own).unwrap_or_default(),
             }),
             _ => None,
         };

@@ -1,4 +1,4 @@
-//! Lines of the log that strangers or peers can cause, as often as they like.
+//! Lines of the log that strangers or peers can cause at any rate.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -18,6 +18,7 @@ mod room;
 mod send_queue;
 mod server;
 mod threads;
+mod unproved;
 
 #[cfg(test)]
 mod tests;

@@ -1,19 +1,28 @@
 //! What one request waits for: spans of time, measured by the code that waits.
 //!
-//! Whoever begins a request makes a [`Trace`] and runs the request in it. Code below measures its waits with [`span`], and
+//! The code that begins a request makes a [`Trace`] and runs the request in it. Code below measures its waits with [`span`], and
 //! need not know whether anybody wants them: outside a trace nothing is measured and no clock is read. Calls to other servers
 //! and requests to disks are measured by [`Peers`](crate::Peers) and [`Disk`](crate::Disk) themselves. A task that the
 //! request spawns is not in the trace.
 //!
+//! A request that is run by [`late()`] gets its trace when it begins to wait. Most requests never wait, and cost next to nothing. So
+//! all requests can be watched, and it is decided at their end which ones are kept.
+//!
 //! A trace has at most [`SPANS_MAX`] spans; the longest ones are kept.
 
+mod late;
+mod sampler;
+
 use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use types::wire::Served;
+
+pub use late::late;
+pub use sampler::Sampler;
 
 use crate::World;
 
@@ -56,8 +65,8 @@ pub enum SpanKind {
         request: &'static str,
         /// How long its answer, which was ready, waited for credit of the receive window here, in microseconds.
         credit_us: u64,
-        /// What the server tells about its time.
-        served: Option<Served>,
+        /// What the server tells about its time: only of slow answers, so it has its own place in memory.
+        served: Option<Box<Served>>,
     },
 }
 
@@ -81,6 +90,8 @@ impl Span {
 
 #[derive(Default)]
 struct Inner {
+    /// When it began, in microseconds, if anybody has noted it.
+    since: Cell<Option<u64>>,
     spans: RefCell<Vec<Span>>,
     /// What a task of its own has waited for on behalf of this request.
     served: RefCell<Option<Served>>,
@@ -90,9 +101,34 @@ struct Inner {
 #[derive(Clone, Default)]
 pub struct Trace(Rc<Inner>);
 
+/// Whether the request that is being polled is measured.
+#[derive(Clone, Default)]
+enum Current {
+    /// It is not.
+    #[default]
+    Off,
+    /// It will be when it waits.
+    Late,
+    /// It is.
+    On(Trace),
+}
+
+impl Current {
+    /// Whether it is measured already; `None` if it will not be.
+    fn is_on(&self) -> Option<bool> {
+        match self {
+            Current::Off => None,
+            Current::Late => Some(false),
+            Current::On(_) => Some(true),
+        }
+    }
+}
+
 thread_local! {
     /// The trace of the task that is being polled.
-    static CURRENT: RefCell<Option<Trace>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Current> = const { RefCell::new(Current::Off) };
+    /// The layers that a request has entered before it got its trace.
+    static ENTERED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     /// How long the next request of this thread has waited before it got here, in microseconds.
     static WAITED: Cell<u64> = const { Cell::new(0) };
 }
@@ -113,14 +149,37 @@ impl Trace {
         Trace::default()
     }
 
-    /// The trace of the task that is being polled, if it has one.
+    /// The trace of the task that is being polled, if it has one. If it gets one when it waits, it gets it now.
     pub fn current() -> Option<Trace> {
-        CURRENT.with_borrow(Clone::clone)
+        CURRENT.with_borrow_mut(|current| match current {
+            Current::Off => None,
+            Current::On(trace) => Some(trace.clone()),
+            Current::Late => {
+                let trace = Trace::new();
+                *current = Current::On(trace.clone());
+                Some(trace)
+            }
+        })
+    }
+
+    /// As [`Trace::current`], with the time, in microseconds of [`World::now`], for something that begins.
+    pub fn current_since(world: &World) -> Option<(Trace, u64)> {
+        let trace = Trace::current()?;
+        let now = world.now();
+        if trace.0.since.get().is_none() {
+            trace.0.since.set(Some(now));
+        }
+        Some((trace, now))
     }
 
     /// Runs a request in this trace.
     pub fn run<F: Future>(&self, request: F) -> impl Future<Output = F::Output> + use<F> {
         InTrace { trace: self.clone(), request }
+    }
+
+    /// The request has entered a layer at the time `now`.
+    fn enter(&self, layer: &'static str, now: u64) {
+        self.add(Span { kind: SpanKind::Layer(layer), from: now, until: now });
     }
 
     /// Adds a span.
@@ -161,61 +220,38 @@ impl Trace {
     }
 }
 
-/// How often a [`Sampler`] counts anew, in microseconds.
-const WINDOW_US: u64 = 100_000;
-/// Requests of a window up to which each is traced.
-const TRACED_MAX: u64 = 50;
-/// At least one in so many is traced, however many there are: so it is soon seen when there are few again.
-const EVERY_MAX: u64 = 16;
-
-/// Says which requests are traced. A trace costs some 5 % of a small read from RAM. So up to 500 requests a second all are
-/// traced, and of more a part.
-#[derive(Default)]
-pub struct Sampler {
-    /// The beginning of the window, in microseconds.
-    since: Cell<u64>,
-    /// Requests in it.
-    count: Cell<u64>,
-    /// One in so many is traced, by the rate of the window before. Zero is as one.
-    every: Cell<u64>,
-}
-
-impl Sampler {
-    /// The time, in microseconds, if the request that begins now is traced. Otherwise no clock is read.
-    pub fn wants(&self, clock: impl FnOnce() -> u64) -> Option<u64> {
-        let count = self.count.get() + 1;
-        self.count.set(count);
-        if !count.is_multiple_of(self.every.get().max(1)) {
-            return None;
-        }
-        let now = clock();
-        let passed = now.saturating_sub(self.since.get());
-        if passed >= WINDOW_US {
-            let per_window = u128::from(self.count.get()) * u128::from(WINDOW_US) / u128::from(passed);
-            self.every.set((per_window / u128::from(TRACED_MAX)).min(u128::from(EVERY_MAX)) as u64);
-            self.count.set(0);
-            self.since.set(now);
-        }
-        Some(now)
-    }
-}
-
 /// The request has entered a layer.
 pub fn enter(world: &World, layer: impl FnOnce() -> &'static str) {
-    CURRENT.with_borrow(|current| {
-        if let Some(trace) = current {
-            let now = world.now();
-            trace.add(Span { kind: SpanKind::Layer(layer()), from: now, until: now });
-        }
+    CURRENT.with_borrow(|current| match current {
+        Current::Off => {}
+        Current::Late => ENTERED.with_borrow_mut(|entered| {
+            if entered.len() < LAYERS_MAX {
+                entered.push(layer());
+            }
+        }),
+        Current::On(trace) => trace.enter(layer(), world.now()),
     });
 }
 
 /// Runs a wait, and notes how long it took.
 pub async fn span<F: Future>(world: &World, stage: Stage, wait: F) -> F::Output {
-    let Some(trace) = Trace::current() else { return wait.await };
-    let from = world.now();
-    let output = wait.await;
-    trace.add(Span { kind: SpanKind::Wait(stage), from, until: world.now() });
+    let mut begun = match CURRENT.with_borrow(|current| current.is_on()) {
+        None => return wait.await,
+        Some(true) => Trace::current_since(world),
+        Some(false) => None,
+    };
+    let mut wait = pin!(wait);
+    let output = poll_fn(|cx| {
+        let polled = wait.as_mut().poll(cx);
+        if polled.is_pending() && begun.is_none() {
+            begun = Trace::current_since(world);
+        }
+        polled
+    })
+    .await;
+    if let Some((trace, from)) = begun {
+        trace.add(Span { kind: SpanKind::Wait(stage), from, until: world.now() });
+    }
     output
 }
 
@@ -226,12 +262,11 @@ struct InTrace<F> {
 }
 
 /// Makes the trace that was there before the current one again.
-struct Restore(Option<Trace>);
+struct Restore(Current);
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        let before = self.0.take();
-        CURRENT.with_borrow_mut(|current| *current = before);
+        CURRENT.set(std::mem::take(&mut self.0));
     }
 }
 
@@ -244,7 +279,7 @@ impl<F: Future> Future for InTrace<F> {
             let InTrace { trace, request } = self.get_unchecked_mut();
             (trace.clone(), Pin::new_unchecked(request))
         };
-        let _restore = Restore(CURRENT.with_borrow_mut(|current| current.replace(trace)));
+        let _restore = Restore(CURRENT.replace(Current::On(trace)));
         request.poll(cx)
     }
 }
@@ -286,54 +321,70 @@ mod tests {
     }
 
     #[test]
-    fn of_many_requests_some_are_traced_and_of_few_all() {
-        let sampler = Sampler::default();
-        let mut now = 1_000_000;
-        let mut traced = |count: u64, pause: u64| {
-            let wanted = (0..count).filter(|_| {
-                now += pause;
-                sampler.wants(|| now).is_some()
-            });
-            wanted.count() as u64
-        };
-        assert_eq!(traced(1000, 2_000), 1000, "500 a second");
-        traced(2_000, 250);
-        let many = traced(20_000, 250);
-        assert!((2_000..=3_000).contains(&many), "{many} of 20,000 in five seconds");
-        assert_eq!(traced(160_000, 5) / 1000, 10, "one in 16");
-        traced(32, 10_000);
-        assert_eq!(traced(100, 10_000), 100, "few again");
-    }
-
-    #[test]
-    #[ignore = "prints a figure"]
+    #[ignore = "prints figures"]
     fn speed_of_a_traced_request() {
         const ROUNDS: u64 = 1_000_000;
         let world = World::real().expect("a ring");
         let address: Rc<str> = "127.0.0.1:7401".into();
-        let us = world.block_on(async {
+        let call = || {
+            let (inner, from) = Trace::current_since(&world)?;
+            let kind =
+                SpanKind::Call { address: address.clone(), request: "ReadUnit", credit_us: 0, served: None };
+            inner.add(Span { kind, from, until: world.now() });
+            Some(())
+        };
+        let layers = || {
+            ["auto", "io-cache", "read-ahead", "write-behind"]
+                .iter()
+                .for_each(|layer| enter(&world, || layer))
+        };
+        let figure = |what: &str, began: u64| {
+            println!("{what}: {} ns", (world.now() - began) * 1_000 / ROUNDS);
+        };
+        world.block_on(async {
+            let began = world.now();
+            for _ in 0..ROUNDS {
+                std::hint::black_box(async { layers() }).await;
+            }
+            figure("a read from RAM without a trace", began);
+            let began = world.now();
+            for _ in 0..ROUNDS {
+                std::hint::black_box(late(&world, async { layers() }).await.1.is_some());
+            }
+            figure("a read from RAM that may get a trace", began);
+            let began = world.now();
+            for _ in 0..ROUNDS {
+                let waits = Cell::new(true);
+                let request = poll_fn(|cx| {
+                    if waits.replace(false) {
+                        layers();
+                        call();
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(())
+                });
+                let mut request = pin!(late(&world, request));
+                // Polled twice here: what the executor costs does not count.
+                let polled = poll_fn(|cx| {
+                    let _ = request.as_mut().poll(cx);
+                    request.as_mut().poll(cx)
+                });
+                std::hint::black_box(polled.await.1.is_some_and(|(_, begun)| world.now() > begun));
+            }
+            figure("a read of one unit that gets a trace when it waits", began);
             let began = world.now();
             for _ in 0..ROUNDS {
                 let (trace, from) = (Trace::new(), world.now());
                 let request = async {
-                    ["auto", "io-cache", "read-ahead", "write-behind"]
-                        .iter()
-                        .for_each(|layer| enter(&world, || layer));
-                    let (inner, from) = (Trace::current().expect("it is in a trace"), world.now());
-                    let kind = SpanKind::Call {
-                        address: address.clone(),
-                        request: "ReadUnit",
-                        credit_us: 0,
-                        served: None,
-                    };
-                    inner.add(Span { kind, from, until: world.now() });
+                    layers();
+                    call();
                 };
                 trace.run(request).await;
                 std::hint::black_box(world.now() - from);
             }
-            world.now() - began
+            figure("a read of one unit that is traced from its beginning", began);
         });
-        println!("a traced read of one unit costs {} ns", us * 1_000 / ROUNDS);
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn init_shard(args: &InitArgs, first: &str, output: &Output) -> anyhow::Result<(
         )),
         Err(Refusal::Busy) => Err(problem(
             "the cluster was restored, and bricks that may know more shards than the backup have not joined it since",
-            "`shoal status` shows which bricks are Out: start them, or restore again, with those that are gone in --without",
+            "`shoal status` shows which bricks are Out: start them. If some are gone for good, restore again, and name these in --without",
         )),
         Err(refusal) => anyhow::bail!("the metadata service at {first} refused: {refusal}"),
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use types::messages::reach::UnreachedBrick;
 use types::messages::recovery::RecoveryReport;
 use types::messages::{LongTurn, WindowReport};
 
+use crate::broken_mounts::{self, BrokenMount};
 use crate::gate::gates_of;
 use crate::mountpoint::mount_daemons;
 use crate::output::{Output, table};
@@ -35,9 +37,16 @@ Examples:
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     cluster: ConnectionArgs,
+    /// Asks a mount whether it answers, and nothing else: this command starts itself so
+    #[arg(long, hide = true, value_name = "DIR")]
+    ask_mount: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &StatusArgs, output: &Output) -> anyhow::Result<()> {
+    if let Some(dir) = &args.ask_mount {
+        broken_mounts::answer(dir);
+        return Ok(());
+    }
     let target = args.cluster.target()?;
     let remote = Remote::new(&target)?;
     let report = remote.status()?;
@@ -45,18 +54,37 @@ pub(crate) fn run(args: &StatusArgs, output: &Output) -> anyhow::Result<()> {
     let infos = report.map.bricks.iter();
     let bricks: Vec<(BrickInfo, Option<BrickReport>)> =
         infos.map(|info| (info.clone(), answers.remove(&info.id))).collect();
-    let mounts: Vec<String> = mount_daemons()
-        .into_iter()
-        .filter(|m| m.meta == target.meta)
-        .map(|m| m.dir.to_string_lossy().into_owned())
-        .collect();
+    let here = Here::of(&target.meta);
     let progress = Progress::of(&report.map, bricks.iter().filter_map(|(_, answer)| answer.as_ref()));
-    let exports: Vec<String> = gates_of(&target.meta).into_iter().map(|gate| gate.uri).collect();
     output.answer_by(
-        || document(&report, &bricks, &progress, &mounts, &exports),
-        || words(&report, &bricks, &progress, &mounts, &exports, &target.meta),
+        || document(&report, &bricks, &progress, &here),
+        || words(&report, &bricks, &progress, &here, &target.meta),
     );
     Ok(())
+}
+
+/// What this machine has of the cluster.
+struct Here {
+    mounts: Vec<PathBuf>,
+    broken: Vec<BrokenMount>,
+    exports: Vec<String>,
+}
+
+impl Here {
+    fn of(meta: &str) -> Here {
+        let mounts = mount_daemons().into_iter().filter(|m| m.meta == meta).map(|m| m.dir).collect();
+        let exports = gates_of(meta).into_iter().map(|gate| gate.uri).collect();
+        Here { mounts, broken: broken_mounts::broken_mounts(meta), exports }
+    }
+
+    fn words(&self) -> String {
+        let is_sound = |dir: &&PathBuf| !self.broken.iter().any(|mount| mount.dir == **dir);
+        let sound = self.mounts.iter().filter(is_sound);
+        let mounts = sound.map(|dir| format!("\nmounted here at {}", dir.display()));
+        let broken = self.broken.iter().map(|mount| format!("\n{}", mount.words()));
+        let exports = self.exports.iter().map(|uri| format!("\nexported here at {uri}"));
+        mounts.chain(broken).chain(exports).collect()
+    }
 }
 
 fn state(info: &BrickInfo, report: Option<&BrickReport>) -> &'static str {
@@ -71,8 +99,7 @@ fn words(
     report: &ClusterSnapshot,
     bricks: &[(BrickInfo, Option<BrickReport>)],
     progress: &Progress,
-    mounts: &[String],
-    exports: &[String],
+    here: &Here,
     meta: &str,
 ) -> String {
     let head = [
@@ -154,13 +181,7 @@ fn words(
             text += &format!("  mounted exclusively at {} (client {})\n", mount.place, mount.client);
         }
     }
-    for dir in mounts {
-        text += &format!("\nmounted here at {dir}");
-    }
-    for uri in exports {
-        text += &format!("\nexported here at {uri}");
-    }
-    text
+    text + &here.words()
 }
 
 /// Who does not reach a brick.
@@ -202,7 +223,7 @@ fn recovery(report: &RecoveryReport) -> String {
         let awaited = match bricks.is_empty() {
             true => String::new(),
             false => format!(
-                ": start the bricks {} (or stop this server, and restore from its directory --without those that are gone for good)",
+                ": start the bricks {} (or stop this server, and restore from its directory --without the bricks that are gone for good)",
                 bricks.join(", ")
             ),
         };
@@ -322,8 +343,7 @@ fn document(
     report: &ClusterSnapshot,
     bricks: &[(BrickInfo, Option<BrickReport>)],
     progress: &Progress,
-    mounts: &[String],
-    exports: &[String],
+    here: &Here,
 ) -> Value {
     let roles = roles(&report.map);
     let bricks: Vec<Value> = bricks
@@ -397,8 +417,9 @@ fn document(
         "bricks": bricks,
         "progress": progress.document(&report.map),
         "volumes": volumes,
-        "mounts": mounts,
-        "exports": exports,
+        "mounts": here.mounts.iter().map(|dir| dir.to_string_lossy()).collect::<Vec<_>>(),
+        "broken_mounts": here.broken.iter().map(BrokenMount::document).collect::<Vec<_>>(),
+        "exports": here.exports,
         "clients": report.mounts.iter().map(|mount| json!({
             "id": mount.client.to_string(),
             "volume": report.map.volume(mount.volume).map(|volume| volume.name.clone()),

@@ -24,9 +24,9 @@ use self::requests::Remembered;
 /// Shows the slowest requests of a file, or of a mount, and what each of them has waited for
 #[derive(Args)]
 #[command(after_help = "\
-A mount remembers its 32 slowest requests of the last ten minutes, and the 8 slowest ones of each file, none below 1 ms. Of
-more than 500 requests a second of a thread it looks at a part. The file need not be open any more. Fetches of read-ahead and
-what write-behind sends are shown only if no program's request was slow.
+A mount remembers its 32 slowest requests of the last ten minutes, and the 8 slowest ones of each file, none below 1 ms. The
+file need not be open any more. Fetches of read-ahead and what write-behind sends are shown only if no program's request was
+slow.
 
 A bar is a part of the request's time: the layers that it has passed, waits in the mount, and calls to the metadata service
 and bricks. Below a call to a brick is what the brick tells: its waits for room (queue), for earlier operations on the stripe

@@ -1,17 +1,17 @@
-//! A full disk under the metadata service refuses changes and ends nothing.
+//! A full disk under the metadata service refuses changes and ends nothing. One under a brick ends this brick, which says so.
 //!
 //! Full bricks give an error, lose nothing that was acknowledged, and go on when there is space: four writers fill
 //! them, twice, and every synced piece is compared.
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::fixture::{Fixture, Prng, text, wait_for, within};
+use crate::fixture::{Fixture, Prng, make_stable, text, wait_for, within};
 
 const WRITERS: u64 = 4;
 const PIECE: usize = 192 << 10;
@@ -145,6 +145,46 @@ impl Drop for Small {
 fn run(program: &str, words: &[&str]) {
     let ran = Command::new(program).args(words).status().expect("it is installed");
     assert!(ran.success(), "{program} {words:?}");
+}
+
+#[test]
+fn a_brick_whose_disk_is_full_says_so_and_comes_back_when_there_is_room() {
+    let fixture = Fixture::new("full-disk");
+    fixture.up(4, "2+1", "64M");
+    fixture.must(&["down"]);
+    let (bricks, disk) = (fixture.home().join("bricks"), fixture.path("disk"));
+    fs::create_dir(&disk).expect("a directory");
+    let small = Small::at(&disk, "32M");
+    // Its blocks are taken when they are written.
+    run("cp", &["--sparse=always", text(&bricks.join("b1")), text(&disk.join("b1"))]);
+    fs::set_permissions(disk.join("b1"), fs::Permissions::from_mode(0o600)).expect("ours");
+    fs::remove_file(bricks.join("b1")).expect("it is copied");
+    symlink(disk.join("b1"), bricks.join("b1")).expect("free");
+    fixture.must(&["up"]);
+    let mount = fixture.mount("mnt");
+    small.fill();
+    let bytes = Prng::new(3).bytes(24 << 20);
+    make_stable(&mount.join("file"), &bytes);
+    let log = || fs::read_to_string(fixture.home().join("log/b1.log")).expect("a log");
+    let has_ended = || log().lines().any(|line| line.starts_with("error:"));
+    assert!(wait_for(Duration::from_secs(30), has_ended), "{}", log());
+    let said: Vec<String> = log().lines().map(str::to_owned).collect();
+    let error = said.iter().find(|line| line.starts_with("error:")).expect("it is there");
+    assert!(
+        error.contains("no space is left for the brick") && !error.contains("the disk failed"),
+        "{error}"
+    );
+    assert!(said.iter().any(|line| line.contains("try: room on its file system")), "{said:?}");
+    assert!(fs::read(mount.join("file")).expect("the others have it") == bytes);
+    small.make_room();
+    fixture.must(&["up"]);
+    let is_level = || {
+        let status = fixture.status();
+        status["bricks"][0]["state"] == "up" && status["progress"]["out"] == 0
+    };
+    assert!(wait_for(Duration::from_secs(60), is_level), "{}", fixture.status());
+    fixture.verified();
+    fixture.umount(&mount);
 }
 
 /// Makes files until there is no room. Returns how many were made.

@@ -15,6 +15,7 @@
 //! | `turns.rs` | tasks that keep their daemon's thread for too long: every test fails for it |
 //! | `descriptors.rs` | daemons that leak descriptors: every test fails for it |
 //! | `waiting.rs` | requests that wait: for others, for signals, for `umount` |
+//! | `broken_mounts.rs` | what status says of mounts that do not answer |
 //! | `shell.rs` | somebody who runs commands while a test has files open |
 //! | `nemesis.rs` | somebody who kills, stops and restarts daemons while a test works |
 //! | `fio.rs`, `exerciser.rs` | verified writes, and one file against its model, under the nemesis |
@@ -25,8 +26,9 @@
 //! | `partitions.rs` | a brick that is cut off, both ways and one way |
 //! | `nbd.rs` | block volumes and files over NBD, by the usual clients and by hostile ones |
 //! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
-//! | `full.rs` | bricks that fill up under writers; a full disk under the metadata service |
+//! | `full.rs` | bricks that fill up under writers; full disks under the metadata service and under a brick |
 //! | `strangers.rs` | gates, and those who should not have what they ask for |
+//! | `without_key.rs`, `relay.rs` | daemons, and somebody without the key: idle connections, and relays between any two of them |
 //! | `failed_writes.rs` | what a write that found no room leaves in its file, through each gate |
 //! | `sizes.rs` | lengths that are only claimed, and files of many stripes |
 //! | `verify.rs` | units that are compared |
@@ -37,6 +39,7 @@
 //! | `lab.rs` | labs, with cables that are cut and bricks that are killed |
 //! | `paper.rs` | the experiments of a paper, in small |
 //! | `tune.rs` | settings of volumes, mounts and open files, changed while they are in use |
+//! | `two_clusters.rs` | commands that name one of two clusters |
 //! | `xray.rs` | what each layer of a mount reads and writes |
 //! | `disk_cache.rs` | the cache of a mount on a local disk |
 //! | `brick_cache.rs` | the cache of a brick on a faster disk |
@@ -49,6 +52,7 @@
 
 mod backup;
 mod brick_cache;
+mod broken_mounts;
 mod credit;
 mod damage;
 mod demo;
@@ -85,6 +89,7 @@ mod private;
 mod rails;
 mod refusals;
 mod rejoin;
+mod relay;
 mod remote;
 mod restarts;
 mod script;
@@ -98,8 +103,10 @@ mod tiers;
 mod tree;
 mod tune;
 mod turns;
+mod two_clusters;
 mod verify;
 mod volume_types;
 mod waiting;
 mod why;
+mod without_key;
 mod xray;

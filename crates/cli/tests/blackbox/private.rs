@@ -107,6 +107,47 @@ fn what_a_stranger_has_put_into_the_directory_is_refused() {
     assert_eq!(fs::read_to_string(&precious).expect("the file"), "precious");
 }
 
+/// A copy of the binary, which every user may run.
+fn binary_for_all(fixture: &Fixture) -> PathBuf {
+    let copy = fixture.path("shoal");
+    fs::copy(env!("CARGO_BIN_EXE_shoal"), &copy).expect("room");
+    chmod(&copy, 0o755);
+    copy
+}
+
+#[test]
+fn what_may_not_be_signalled_does_not_count_as_stopped() {
+    let fixture = Fixture::new("not-permitted");
+    let (binary, home, runs) = (binary_for_all(&fixture), fixture.home(), fixture.path("runs"));
+    for dir in [&home, &runs] {
+        fs::create_dir(dir).expect("a directory");
+        chown(dir, Some(STRANGER), Some(STRANGER)).expect("root");
+        chmod(dir, 0o700);
+    }
+    let of_stranger = |words: &[&str]| {
+        let mut command = Command::new(&binary);
+        command.args(words).args(["--dir", text(&home)]).env("XDG_RUNTIME_DIR", &runs);
+        command.uid(STRANGER).gid(STRANGER).stdin(Stdio::null());
+        command.output().expect("it runs")
+    };
+    let up = of_stranger(&["up", "--bricks", "3", "--code", "2+1", "--size", "64M"]);
+    assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
+    // A root that may signal its own processes only.
+    let mut down = Command::new("setpriv");
+    down.args(["--bounding-set=-kill", "--inh-caps=-kill", text(&binary), "down", "--dir", text(&home)]);
+    let down = down.stdin(Stdio::null()).output().expect("setpriv runs");
+    let said = String::from_utf8_lossy(&down.stderr).into_owned();
+    assert!(!down.status.success() && down.stdout.is_empty(), "it claims that all has ended: {down:?}");
+    for word in ["is not down", "meta, b1, b2, b3 still run", "Operation not permitted", "try:"] {
+        assert!(said.contains(word), "`{word}` is not in:\n{said}");
+    }
+    let status = of_stranger(&["status"]);
+    assert!(status.status.success(), "all of it runs: {status:?}");
+    let down = of_stranger(&["down"]);
+    assert!(down.status.success(), "{down:?}");
+    assert!(!of_stranger(&["status"]).status.success());
+}
+
 /// Ends a program of a test.
 struct Ends(Child);
 

@@ -21,6 +21,7 @@ mod rails;
 mod read_during_cut;
 mod relays;
 mod replacement;
+mod restarted_create;
 mod restored;
 mod scenario;
 mod shards;

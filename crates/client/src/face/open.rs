@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use types::InodeId;
 use types::messages::cluster::Mode;
 use types::messages::names::{
     self, Attr, AttrReply, Create, CreateTemporary, Created, FileKind, GetAttr, NamedAs, Owner, SwapObjects,
 };
+use types::{InodeId, Refusal};
 
 use crate::error::ClientError;
 use crate::face::session::Session;
@@ -192,6 +192,17 @@ impl Session {
         let (file, _) = self.mount.files.get_file(attr.inode);
         file.lock().count_open(true);
         Ok(Opened { parent: Some(parent), ..self.opened(file, attr, mode, opening, true, None) })
+    }
+
+    /// As [`Session::create`], for an open that makes its file. The service may restart between the creation and its answer, and another
+    /// client may remove the file before this one asks again. Then it is made once more, as an open that came a little later would do.
+    pub async fn open_new(&self, parent: InodeId, name: &[u8], owner: Owner) -> Result<Opened, ClientError> {
+        let made = self.create(parent, name, owner.clone()).await;
+        if made != Err(ClientError::Refused(Refusal::Stale)) {
+            return made;
+        }
+        // Seldom, and large: not in every request's future.
+        Box::pin(self.create(parent, name, owner)).await
     }
 
     /// Makes a file without a name in a tier, and opens it for writing. It is gone when it is closed.

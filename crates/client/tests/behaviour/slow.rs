@@ -1,5 +1,6 @@
 //! Slow requests are kept, with what they have waited for: a device, the network, room in the budget, or what was under way.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use client::{Mount, MountOptions, Server, Session, SlowKind, SlowRequest, SlowSpan};
@@ -186,5 +187,43 @@ fn quick_requests_are_not_kept() {
             slow.session.read(slow.handle, 0, 5).await.unwrap();
         }
         assert_eq!((kept("write"), kept("read")), (0, 0));
+    });
+}
+
+/// Of so many requests a sampler takes a part. Slow ones are all kept, with what they have waited for.
+#[test]
+fn on_a_busy_mount_no_slow_request_is_missed() {
+    const SLOW: u64 = 8;
+    let cluster = Cluster::new(7, "2+1", 3);
+    cluster.run(async {
+        let slow = Slow::new(&cluster, 16, PLAIN).await;
+        // A few bytes of another file are written all the time.
+        let busy = slow.session.create(ROOT, b"busy", OWNER).await.unwrap();
+        let (world, is_over) = (cluster.sim.node("client"), Cell::new(false));
+        let writing = async {
+            while !is_over.get() {
+                slow.session.write(busy.handle, 0, b"busy").await.unwrap();
+                world.sleep(20).await;
+            }
+        };
+        let reading = async {
+            world.sleep(1_000_000).await;
+            cluster.known().slow_device.extend((1..=3).map(|id| (BrickId(id), 40_000)));
+            for stripe in 0..SLOW {
+                slow.session.read(slow.handle, stripe * STRIPE as u64, 100).await.unwrap();
+            }
+            is_over.set(true);
+        };
+        futures_util::future::join(writing, reading).await;
+        let requests = slow.mount.slow_requests(Some(slow.inode), world.now());
+        let reads: Vec<_> = requests.iter().filter(|request| request.asked.op == "read").collect();
+        assert_eq!(reads.len() as u64, SLOW, "{requests:?}");
+        for read in reads {
+            let (server, served) = call(longest(read));
+            assert!(matches!(server, Server::Brick(_)), "{read:?}");
+            assert_eq!(served.expect("a slow brick tells").own.device_us, 40_000);
+            assert!(matches!(read.spans[0].kind, SlowKind::Layer(_)), "{read:?}");
+            assert!(read.took_us > 40_000, "{read:?}");
+        }
     });
 }

@@ -24,6 +24,7 @@ use super::answers::rename_how;
 use super::attributes::{directory, kind_of_mode, nanoseconds};
 use super::gate::{GENERATION, Gate, name, owner, writes};
 use super::interrupts::OnInterrupt;
+use super::retries::Asker;
 use super::{dot_shoal, local};
 
 /// The user of whose changes the kernel says nothing about set-user-id bits.
@@ -46,20 +47,21 @@ impl Filesystem for Gate {
         if let Some(inode) = dot_shoal::lookup(self.inode(parent) == self.mount.root(), parent, entry) {
             return reply.entry(&dot_shoal::TTL, &dot_shoal::attr(inode), GENERATION);
         }
-        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
+        let (parent, entry, asker) = (self.inode(parent), entry.to_owned(), Asker::of(request));
         self.serve(request, OnInterrupt::Finish, async move |gate| {
             if let b"." | b".." = entry.as_bytes() {
                 let is_parent = entry.as_bytes() == b"..";
                 return gate.reply_entry(gate.lookup_handle(parent, is_parent).await, reply);
             }
             let found = match name(&entry) {
-                Ok(name) => gate.lookup_ahead(thread, parent, name).await,
+                Ok(name) => gate.lookup_ahead(asker.thread, parent, name).await,
                 Err(errno) => Err(errno),
             };
             gate.told_name(parent, entry.as_bytes(), found.as_ref().map(|found| &found.attr).ok());
-            let found = found.map_err(|errno| gate.error_in(thread, parent, errno));
-            if found.is_err() {
-                gate.retries.found_none(thread);
+            let found = found.map_err(|errno| gate.error_in(asker, parent, errno));
+            match &found {
+                Ok(_) => gate.retries.found(asker, Instant::now()),
+                Err(_) => gate.retries.found_none(asker.thread),
             }
             gate.reply_found(found, reply);
         });
@@ -162,7 +164,7 @@ impl Filesystem for Gate {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
+        let (parent, entry, asker) = (self.inode(parent), entry.to_owned(), Asker::of(request));
         let owner = owner(request, mode);
         self.serve(request, OnInterrupt::Finish, async move |gate| {
             let make = async || {
@@ -176,7 +178,7 @@ impl Filesystem for Gate {
             if let Ok(made) = &made {
                 gate.told_file_name(parent, entry.as_bytes(), &made.attr);
             }
-            let made = made.map_err(|errno| gate.error_in(thread, parent, errno));
+            let made = made.map_err(|errno| gate.error_in(asker, parent, errno));
             gate.reply_entry(made.map(|made| made.attr), reply);
         });
     }
@@ -190,7 +192,7 @@ impl Filesystem for Gate {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
+        let (parent, entry, asker) = (self.inode(parent), entry.to_owned(), Asker::of(request));
         let owner = owner(request, mode);
         self.serve(request, OnInterrupt::Finish, async move |gate| {
             let make = async || {
@@ -202,7 +204,7 @@ impl Filesystem for Gate {
                 Ok(made) => gate.told_name(parent, entry.as_bytes(), Some(&made.attr)),
                 Err(_) => gate.names_ahead.name_told(parent, entry.as_bytes()),
             }
-            let made = made.map_err(|errno| gate.error_in(thread, parent, errno));
+            let made = made.map_err(|errno| gate.error_in(asker, parent, errno));
             gate.reply_entry(made.map(|made| made.attr), reply);
         });
     }
@@ -228,11 +230,11 @@ impl Filesystem for Gate {
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
-        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
+        let (parent, entry, asker) = (self.inode(parent), entry.to_owned(), Asker::of(request));
         self.serve(request, OnInterrupt::Wait, async move |gate| {
             let remove = async || {
                 let name = name(&entry)?;
-                let meant = gate.meant(thread, parent, name)?;
+                let meant = gate.meant(asker, parent, name)?;
                 gate.ask_in(parent, async |session| session.rmdir(parent, name, meant).await).await
             };
             let gone = remove().await;
@@ -244,7 +246,7 @@ impl Filesystem for Gate {
                 }
                 // The name may be gone in spite of the error.
                 Err(errno) => {
-                    gate.looks_again(thread, parent, *errno);
+                    gate.looks_again(asker, parent, *errno);
                     gate.dir_attrs.some_changed();
                 }
             }
@@ -253,7 +255,7 @@ impl Filesystem for Gate {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, entry: &OsStr, target: &Path, reply: ReplyEntry) {
-        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
+        let (parent, entry, asker) = (self.inode(parent), entry.to_owned(), Asker::of(request));
         let owner = owner(request, 0o777);
         let target = target.as_os_str().as_bytes().to_vec();
         self.serve(request, OnInterrupt::Finish, async move |gate| {
@@ -266,7 +268,7 @@ impl Filesystem for Gate {
             };
             let made = make().await;
             gate.names_ahead.name_told(parent, entry.as_bytes());
-            let made = made.map_err(|errno| gate.error_in(thread, parent, errno));
+            let made = made.map_err(|errno| gate.error_in(asker, parent, errno));
             gate.reply_entry(made.map(|made| made.attr), reply);
         });
     }
@@ -282,7 +284,7 @@ impl Filesystem for Gate {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (self.inode(parent), self.inode(new_parent));
-        let (entry, new_entry, thread) = (entry.to_owned(), new_entry.to_owned(), request.pid());
+        let (entry, new_entry, asker) = (entry.to_owned(), new_entry.to_owned(), Asker::of(request));
         self.serve(request, OnInterrupt::Wait, async move |gate| {
             let question = gate.dir_attrs.question(Instant::now());
             let rename = async || {
@@ -290,7 +292,7 @@ impl Filesystem for Gate {
                 let (name, new_name) = (name(&entry)?, name(&new_entry)?);
                 // An exchange makes nothing dead.
                 let meant = match how {
-                    RenameHow::Replace => gate.meant(thread, to, new_name)?,
+                    RenameHow::Replace => gate.meant(asker, to, new_name)?,
                     _ => None,
                 };
                 let moved = gate
@@ -303,7 +305,7 @@ impl Filesystem for Gate {
                 }
                 Ok(moved)
             };
-            let moved = rename().await.inspect_err(|errno| gate.looks_again(thread, to, *errno));
+            let moved = rename().await.inspect_err(|errno| gate.looks_again(asker, to, *errno));
             gate.names_ahead.name_told(from, entry.as_bytes());
             gate.names_ahead.name_told(to, new_entry.as_bytes());
             match &moved {
@@ -326,7 +328,7 @@ impl Filesystem for Gate {
         reply: ReplyEntry,
     ) {
         let (inode, parent) = (self.inode(inode), self.inode(new_parent));
-        let (entry, thread) = (new_entry.to_owned(), request.pid());
+        let (entry, asker) = (new_entry.to_owned(), Asker::of(request));
         self.serve(request, OnInterrupt::Finish, async move |gate| {
             let make = async || {
                 let name = name(&entry)?;
@@ -338,7 +340,7 @@ impl Filesystem for Gate {
             if let Ok(made) = &made {
                 gate.told_file_name(parent, entry.as_bytes(), &made.attr);
             }
-            let made = made.map_err(|errno| gate.error_in(thread, parent, errno));
+            let made = made.map_err(|errno| gate.error_in(asker, parent, errno));
             gate.reply_entry(made.map(|made| made.attr), reply);
         });
     }
@@ -351,13 +353,13 @@ impl Filesystem for Gate {
                 Err(errno) => reply.error(errno),
             };
         }
-        let (inode, thread) = (self.inode(inode), request.pid());
+        let (inode, asker) = (self.inode(inode), Asker::of(request));
         let truncate = flags.0 & libc::O_TRUNC != 0;
         let drops_privileges = truncate && request.uid() != ROOT;
         let append = flags.0 & libc::O_APPEND != 0 && !truncate;
         let on_interrupt = if truncate { OnInterrupt::Wait } else { OnInterrupt::Finish };
         self.serve(request, on_interrupt, async move |gate| {
-            let opened = match gate.open_found(thread, inode, write || truncate, truncate).await {
+            let opened = match gate.open_found(asker, inode, write || truncate, truncate).await {
                 Ok(opened) if append => gate.open_to_append(opened).await,
                 Ok(opened) if drops_privileges => gate.drop_privileges(opened).await,
                 opened => opened,
@@ -382,12 +384,12 @@ impl Filesystem for Gate {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
+        let (parent, entry, asker) = (self.inode(parent), entry.to_owned(), Asker::of(request));
         let owner = owner(request, mode);
         self.serve(request, OnInterrupt::Finish, async move |gate| {
             let create = async || {
                 let name = name(&entry)?;
-                gate.ask_in(parent, async |session| session.create(parent, name, owner).await).await
+                gate.ask_in(parent, async |session| session.open_new(parent, name, owner).await).await
             };
             let made = create().await;
             gate.names_ahead.name_told(parent, entry.as_bytes());
@@ -408,8 +410,11 @@ impl Filesystem for Gate {
                 }
                 // Another mount has created it first. This error makes the kernel look up the name again and open the
                 // existing file.
-                Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => reply.error(Errno::ESTALE),
-                Err(errno) => reply.error(gate.error_in(thread, parent, errno)),
+                Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {
+                    gate.retries.ask_to_open(asker, Instant::now());
+                    reply.error(Errno::ESTALE);
+                }
+                Err(errno) => reply.error(gate.error_in(asker, parent, errno)),
             }
         });
     }

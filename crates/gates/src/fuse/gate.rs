@@ -24,7 +24,7 @@ use super::kernel_cache::{AttrReply, KernelCache};
 use super::local;
 use super::names_ahead::{NamesAhead, Next};
 use super::open_dirs::OpenDirs;
-use super::retries::Retries;
+use super::retries::{Asker, Retries};
 use super::special::SpecialFiles;
 use crate::errno::errno;
 
@@ -180,18 +180,18 @@ impl Gate {
 
     /// The directory that the kernel takes a name for, which a thread is about to remove or replace. Fails with `ESTALE` if that is
     /// not sure: then the kernel looks the name up again.
-    pub(super) fn meant(&self, thread: u32, parent: InodeId, name: &[u8]) -> Result<Option<InodeId>, Errno> {
-        let now = Instant::now();
+    pub(super) fn meant(&self, asker: Asker, parent: InodeId, name: &[u8]) -> Result<Option<InodeId>, Errno> {
+        let now = asker.begun;
         match self.dir_names.meant(parent, name, now) {
-            Some(meant) if meant.is_unsure && self.retries.ask(thread, parent, now) => Err(Errno::ESTALE),
+            Some(meant) if meant.is_unsure && self.retries.ask(asker, parent, now) => Err(Errno::ESTALE),
             meant => Ok(meant.map(|meant| meant.inode)),
         }
     }
 
     /// After `ESTALE` the kernel looks a thread's names in a directory up again. A second one would reach the program.
-    pub(super) fn looks_again(&self, thread: u32, directory: InodeId, errno: Errno) {
+    pub(super) fn looks_again(&self, asker: Asker, directory: InodeId, errno: Errno) {
         if errno == Errno::ESTALE {
-            self.retries.ask(thread, directory, Instant::now());
+            self.retries.ask(asker, directory, Instant::now());
         }
     }
 

@@ -579,7 +579,7 @@ mod tests {
             remove(&names, THREAD + other, DIR, now + PAUSE_MAX);
         }
         assert_eq!(names.lock().len(), THREADS_MAX);
-        assert_eq!(known(&names, 1, now + PAUSE_MAX), Some(1), "those that are there stay");
+        assert_eq!(known(&names, 1, now + PAUSE_MAX), Some(1), "the first threads stay");
         remove(&names, THREAD, DIR, now + 2 * TTL);
         assert_eq!(names.lock().len(), 1, "the others have ended");
     }

@@ -9,6 +9,7 @@ use types::messages::names::Attr;
 
 use super::file_names::Known;
 use super::gate::{Gate, writes};
+use super::retries::Asker;
 
 /// Bits of a mode that let a program run with the rights of the file's owner or group.
 const SET_USER: u32 = 0o4000;
@@ -21,23 +22,22 @@ impl Gate {
     /// looks the name up again.
     pub(super) async fn open_found(
         &self,
-        thread: u32,
+        asker: Asker,
         inode: InodeId,
         write: bool,
         truncate: bool,
     ) -> Result<Opened, Errno> {
-        let now = Instant::now();
-        let names = match self.file_names.known(inode, now) {
-            _ if self.retries.has_looked_again(thread, now) => Vec::new(),
+        let names = match self.file_names.known(inode, asker.begun) {
+            _ if self.retries.has_looked_again(asker) => Vec::new(),
             Known::Names(names) => names,
-            Known::Unknown if self.retries.ask_to_open(thread, now) => return Err(Errno::ESTALE),
+            Known::Unknown if self.retries.ask_to_open(asker, asker.begun) => return Err(Errno::ESTALE),
             Known::Unknown => Vec::new(),
         };
         let has_names = !names.is_empty();
         let opened = self.ask(async |session| session.open_as(inode, names, write, truncate).await).await;
         self.names_ahead.file_told(inode);
         match opened {
-            Err(Errno::ESTALE) if has_names && !self.retries.ask_to_open(thread, now) => {
+            Err(Errno::ESTALE) if has_names && !self.retries.ask_to_open(asker, Instant::now()) => {
                 self.ask(async |session| session.open(inode, write, truncate).await).await
             }
             // Another mount has replaced the file.

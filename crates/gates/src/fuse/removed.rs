@@ -12,6 +12,7 @@ use types::messages::names::{Attr, FileKind};
 
 use super::attributes::nanoseconds;
 use super::gate::Gate;
+use super::retries::Asker;
 
 impl Gate {
     /// The attributes of an inode that is gone, if somebody may have it open.
@@ -38,9 +39,9 @@ impl Gate {
 
     /// The error of a thread's request for a name in a directory. A directory that is gone has no names. But the path may lead to
     /// another one by now, so the kernel looks again first.
-    pub(super) fn error_in(&self, thread: u32, directory: InodeId, errno: Errno) -> Errno {
+    pub(super) fn error_in(&self, asker: Asker, directory: InodeId, errno: Errno) -> Errno {
         let is_gone = errno == Errno::ESTALE;
-        if is_gone && !self.retries.ask(thread, directory, Instant::now()) { Errno::ENOENT } else { errno }
+        if is_gone && !self.retries.ask(asker, directory, Instant::now()) { Errno::ENOENT } else { errno }
     }
 }
 

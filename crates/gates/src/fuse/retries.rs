@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use fuser::Request;
 use types::InodeId;
 
 use super::kernel_cache::TTL;
@@ -16,6 +17,26 @@ use super::kernel_cache::TTL;
 const REMEMBERED_MAX: usize = 4096;
 /// What the kernel says of a thread that it cannot name here.
 const UNKNOWN_THREAD: u32 = 0;
+
+/// The thread of a request, and when the request came.
+#[derive(Clone, Copy)]
+pub(super) struct Asker {
+    pub(super) thread: u32,
+    pub(super) begun: Instant,
+}
+
+impl Asker {
+    /// Of a request that has just come.
+    pub(super) fn of(request: &Request) -> Asker {
+        Asker { thread: request.pid(), begun: Instant::now() }
+    }
+
+    /// Whether what happened to the thread at this time still counts. The time that requests take does not: the metadata service may
+    /// restart meanwhile.
+    fn remembers(self, at: Instant) -> bool {
+        self.begun.saturating_duration_since(at) < TTL
+    }
+}
 
 /// See the module.
 #[derive(Default)]
@@ -26,9 +47,9 @@ pub(super) struct Retries {
     opening: Mutex<BTreeMap<u32, Instant>>,
 }
 
-/// Adds a thread, if there is room. Returns whether it is new.
-fn add<K: Ord>(asked: &mut BTreeMap<K, Instant>, key: K, now: Instant) -> bool {
-    asked.retain(|_, at| now.saturating_duration_since(*at) < TTL);
+/// Adds a thread at the time `now`, if there is room. Returns whether it is new.
+fn add<K: Ord>(asked: &mut BTreeMap<K, Instant>, key: K, asker: Asker, now: Instant) -> bool {
+    asked.retain(|_, at| asker.remembers(*at));
     if asked.len() >= REMEMBERED_MAX || asked.contains_key(&key) {
         return false;
     }
@@ -37,30 +58,49 @@ fn add<K: Ord>(asked: &mut BTreeMap<K, Instant>, key: K, now: Instant) -> bool {
 }
 
 impl Retries {
+    fn asked(&self) -> MutexGuard<'_, BTreeMap<(u32, InodeId), Instant>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn opening(&self) -> MutexGuard<'_, BTreeMap<u32, Instant>> {
         self.opening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a thread may be asked to look again for what has led it to an inode. If so, it counts as asked.
-    pub(super) fn ask(&self, thread: u32, inode: InodeId, now: Instant) -> bool {
-        add(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner), (thread, inode), now)
+    /// Whether a thread may be asked, by an answer at the time `now`, to look again for what has led it to an inode. If so, it counts
+    /// as asked.
+    pub(super) fn ask(&self, asker: Asker, inode: InodeId, now: Instant) -> bool {
+        add(&mut self.asked(), (asker.thread, inode), asker, now)
     }
 
-    /// Whether a thread may be asked to look again for the name of a file that it opens. If so, it counts as asked.
-    pub(super) fn ask_to_open(&self, thread: u32, now: Instant) -> bool {
-        add(&mut self.opening(), thread, now)
+    /// Whether a thread may be asked, by an answer at the time `now`, to look again for the name of a file that it opens. If so, it
+    /// counts as asked.
+    pub(super) fn ask_to_open(&self, asker: Asker, now: Instant) -> bool {
+        add(&mut self.opening(), asker.thread, asker, now)
     }
 
     /// A thread opens a file. Returns whether it has just looked for its name again. That counts once: what the thread opens later may
     /// have been found by an older name.
-    pub(super) fn has_looked_again(&self, thread: u32, now: Instant) -> bool {
+    pub(super) fn has_looked_again(&self, asker: Asker) -> bool {
         let mut opening = self.opening();
-        let at = opening.get(&thread).copied();
+        let at = opening.get(&asker.thread).copied();
         // Threads without a number cannot be told apart.
-        if at.is_some() && thread != UNKNOWN_THREAD {
-            opening.remove(&thread);
+        if at.is_some() && asker.thread != UNKNOWN_THREAD {
+            opening.remove(&asker.thread);
         }
-        at.is_some_and(|at| now.saturating_duration_since(at) < TTL)
+        at.is_some_and(|at| asker.remembers(at))
+    }
+
+    /// A thread has found a name, by an answer at the time `now`. If it looks again, it has more names to look up, or is about to open.
+    pub(super) fn found(&self, asker: Asker, now: Instant) {
+        let Asker { thread, begun } = asker;
+        let shift = |at: &mut Instant| {
+            if asker.remembers(*at) {
+                *at += now.saturating_duration_since(begun);
+            }
+        };
+        self.opening().get_mut(&thread).into_iter().for_each(shift);
+        let (first, last) = ((thread, InodeId(0)), (thread, InodeId(u64::MAX)));
+        self.asked().range_mut(first..=last).for_each(|(_, at)| shift(at));
     }
 
     /// A thread has found no file under a name, so it opens none.
@@ -77,45 +117,75 @@ mod tests {
 
     const INODE: InodeId = InodeId(5);
 
+    fn asker(thread: u32, begun: Instant) -> Asker {
+        Asker { thread, begun }
+    }
+
     #[test]
     fn a_thread_is_asked_once() {
         let (retries, now) = (Retries::default(), Instant::now());
-        assert!(retries.ask(7, INODE, now));
-        assert!(!retries.ask(7, INODE, now));
-        assert!(retries.ask(8, INODE, now) && retries.ask(7, InodeId(6), now), "another one");
-        assert!(retries.ask(7, InodeId(6), now + TTL), "too long ago");
+        let ask = |thread, inode, begun| retries.ask(asker(thread, begun), inode, begun);
+        assert!(ask(7, INODE, now));
+        assert!(!ask(7, INODE, now));
+        assert!(ask(8, INODE, now) && ask(7, InodeId(6), now), "another one");
+        assert!(ask(7, InodeId(6), now + TTL), "too long ago");
     }
 
     #[test]
     fn the_open_after_a_look_is_a_second_attempt() {
         let (retries, now) = (Retries::default(), Instant::now());
-        assert!(!retries.has_looked_again(7, now));
-        assert!(retries.ask_to_open(7, now) && retries.ask_to_open(8, now));
-        assert!(!retries.ask_to_open(7, now));
-        assert!(!retries.has_looked_again(9, now));
-        assert!(retries.has_looked_again(7, now));
-        assert!(!retries.has_looked_again(7, now), "it counts once");
-        assert!(!retries.has_looked_again(8, now + TTL), "too long ago");
-        assert!(retries.ask_to_open(7, now));
+        let has_looked_again = |thread, begun| retries.has_looked_again(asker(thread, begun));
+        let ask_to_open = |thread| retries.ask_to_open(asker(thread, now), now);
+        assert!(!has_looked_again(7, now));
+        assert!(ask_to_open(7) && ask_to_open(8));
+        assert!(!ask_to_open(7));
+        assert!(!has_looked_again(9, now));
+        assert!(has_looked_again(7, now));
+        assert!(!has_looked_again(7, now), "it counts once");
+        assert!(!has_looked_again(8, now + TTL), "too long ago");
+        assert!(ask_to_open(7));
         retries.found_none(7);
-        assert!(!retries.has_looked_again(7, now));
+        assert!(!has_looked_again(7, now));
+    }
+
+    /// While the metadata service restarts, each request takes seconds.
+    #[test]
+    fn the_time_that_requests_take_does_not_count() {
+        let (retries, now, slow) = (Retries::default(), Instant::now(), 7 * TTL);
+        // The first attempt is slow, and so is the look for the name after it.
+        assert!(retries.ask_to_open(asker(7, now), now + slow));
+        assert!(retries.ask(asker(7, now), INODE, now + slow));
+        retries.found(asker(7, now + slow), now + 2 * slow);
+        retries.found(asker(7, now + 2 * slow), now + 3 * slow);
+        // Another thread has nothing to do with it.
+        retries.found(asker(8, now), now + 9 * slow);
+        assert!(
+            !retries.ask(asker(7, now + 3 * slow), INODE, now + 4 * slow),
+            "a second ESTALE reaches the program"
+        );
+        assert!(retries.has_looked_again(asker(7, now + 3 * slow)));
+        // What was forgotten before a slow look is not remembered after it.
+        assert!(retries.ask_to_open(asker(7, now + 4 * slow), now + 4 * slow));
+        retries.found(asker(7, now + 5 * slow), now + 6 * slow);
+        assert!(!retries.has_looked_again(asker(7, now + 6 * slow)));
     }
 
     #[test]
     fn threads_without_a_number_are_one() {
-        let (retries, now) = (Retries::default(), Instant::now());
-        assert!(retries.ask_to_open(UNKNOWN_THREAD, now));
+        let (retries, nobody) = (Retries::default(), asker(UNKNOWN_THREAD, Instant::now()));
+        assert!(retries.ask_to_open(nobody, nobody.begun));
         retries.found_none(UNKNOWN_THREAD);
-        assert!((0..2).all(|_| retries.has_looked_again(UNKNOWN_THREAD, now)));
+        assert!((0..2).all(|_| retries.has_looked_again(nobody)));
     }
 
     #[test]
     fn the_table_is_bounded() {
         let (retries, now) = (Retries::default(), Instant::now());
-        let asked = (0..2 * REMEMBERED_MAX as u64).filter(|inode| retries.ask(7, InodeId(*inode), now));
+        let ask = |inode: u64, begun| retries.ask(asker(7, begun), InodeId(inode), begun);
+        let asked = (0..2 * REMEMBERED_MAX as u64).filter(|inode| ask(*inode, now));
         assert_eq!(asked.count(), REMEMBERED_MAX);
-        assert!(retries.ask(7, InodeId(0), now + TTL));
-        let asked = (1..2 * REMEMBERED_MAX as u32).filter(|thread| retries.ask_to_open(*thread, now));
-        assert_eq!(asked.count(), REMEMBERED_MAX);
+        assert!(ask(0, now + TTL));
+        let ask_to_open = |thread: &u32| retries.ask_to_open(asker(*thread, now), now);
+        assert_eq!((1..2 * REMEMBERED_MAX as u32).filter(ask_to_open).count(), REMEMBERED_MAX);
     }
 }

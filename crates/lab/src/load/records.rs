@@ -31,7 +31,7 @@ pub struct Records {
     pub record: u32,
     /// The order of records.
     pub order: Order,
-    /// What they do. In order they write new files, by chance those that are there
+    /// What they do. In order, they write new files. By chance, they write files that exist
     /// ([`make_files`](super::readers::make_files)).
     pub way: Way,
     /// No record begins after that.

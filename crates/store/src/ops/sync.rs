@@ -14,7 +14,7 @@ impl Server {
     /// Answers when every write of the client up to a number is stable.
     pub(crate) async fn sync_writes(&self, sync: Sync) -> Result<Done, Refusal> {
         self.mark_urgent(sync.client, sync.upto);
-        let began = Trace::current().map(|trace| (trace, self.world.now()));
+        let began = Trace::current_since(&self.world);
         let mut nudged = false;
         loop {
             let progress = self.progress.wait();

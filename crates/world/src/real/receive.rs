@@ -15,13 +15,14 @@ use types::{Buf, BufMut};
 use super::net::Socket;
 use crate::Frame;
 
-/// Bytes that are read before the length of a frame is known: enough for a request or reply of 4 KiB in one read.
+/// Most bytes that are read before the length of a frame is known: enough for a request or reply of 4 KiB in one read.
 const STAGING: usize = crate::STREAM_HEAD_MAX;
 
 /// The receiving direction of a connection.
 pub(crate) struct Receiver {
     socket: Rc<Socket>,
-    /// `staged[used..filled]` are the bytes that are read and not yet used. [`None`] during a read into it.
+    /// `staged[used..filled]` are the bytes that are read and not yet used. [`None`] during a read into it. It has room for a whole
+    /// frame of the longest kind that was expected so far, up to [`STAGING`].
     staged: Option<BufMut>,
     used: usize,
     filled: usize,
@@ -32,14 +33,7 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(socket: Rc<Socket>) -> Receiver {
-        Receiver {
-            socket,
-            staged: Some(BufMut::dirty(STAGING)),
-            used: 0,
-            filled: 0,
-            seal: None,
-            broken: false,
-        }
+        Receiver { socket, staged: Some(BufMut::dirty(0)), used: 0, filled: 0, seal: None, broken: false }
     }
 
     /// From now on only frames with the right tag are received.
@@ -54,7 +48,7 @@ impl Receiver {
     /// If it is dropped, bytes may be lost: the connection cannot be used any more, and every later call
     /// fails.
     pub(crate) async fn recv_within(&mut self, most: usize) -> io::Result<Option<Frame>> {
-        self.begin()?;
+        self.begin(most.saturating_add(HEADER_LEN))?;
         if !self.stage(TAGGED_LEN).await? {
             self.broken = false;
             return Ok(None);
@@ -82,7 +76,7 @@ impl Receiver {
     /// # Cancel
     /// As for [`Receiver::recv_within`].
     pub(crate) async fn recv_head(&mut self, len: usize) -> io::Result<Option<Vec<u8>>> {
-        self.begin()?;
+        self.begin(STAGING)?;
         let head = if self.stage(len).await? { Some(self.take_record(len).await?) } else { None };
         self.broken = false;
         Ok(head)
@@ -93,7 +87,7 @@ impl Receiver {
     /// # Cancel
     /// As for [`Receiver::recv_within`].
     pub(crate) async fn recv_body(&mut self, len: usize) -> io::Result<Buf> {
-        self.begin()?;
+        self.begin(STAGING)?;
         let body = if len == 0 { Buf::empty() } else { self.take_payload(len).await? };
         self.broken = false;
         Ok(body)
@@ -110,12 +104,19 @@ impl Receiver {
         self.socket.hang_up();
     }
 
-    /// A receive marks the connection as broken until it has succeeded.
-    fn begin(&mut self) -> io::Result<()> {
-        match std::mem::replace(&mut self.broken, true) {
-            false => Ok(()),
-            true => Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier receive did not finish")),
+    /// A receive, of at most `most` bytes at once, marks the connection as broken until it has succeeded.
+    fn begin(&mut self, most: usize) -> io::Result<()> {
+        if std::mem::replace(&mut self.broken, true) {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "an earlier receive did not finish"));
         }
+        if self.staged.as_ref().is_some_and(|staged| staged.len() < most.min(STAGING)) {
+            let mut wider = BufMut::dirty(most.min(STAGING));
+            let staged = self.staged();
+            let len = staged.len();
+            wider[..len].copy_from_slice(staged);
+            (self.staged, self.used, self.filled) = (Some(wider), 0, len);
+        }
+        Ok(())
     }
 
     fn staged(&self) -> &[u8] {

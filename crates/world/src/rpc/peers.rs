@@ -135,7 +135,7 @@ impl Peers {
         let chosen = OnceCell::new();
         let bytes = payload.len().max(request.reply_bytes());
         let class = crate::direct::on_the_wire();
-        let traced = Trace::current().map(|trace| (trace, self.0.world.now()));
+        let traced = Trace::current_since(&self.0.world);
         let (is_traced, credit_us) = (traced.is_some(), Cell::new(0));
         let asking = async {
             let link = self.way(Meant::by(R::KIND), address, bytes).await?;
@@ -170,6 +170,7 @@ impl Peers {
         };
         if let Some((trace, from)) = traced {
             let (address, credit_us) = (address.into(), credit_us.get());
+            let served = served.map(Box::new);
             let kind = SpanKind::Call { address, request: R::NAME, credit_us, served };
             trace.add(Span { kind, from, until: self.0.world.now() });
         }

@@ -4,10 +4,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::Waker;
 
 use super::announced::Announced;
 use super::latch::wake;
+use super::unproved::Unproved;
 
 /// Most bytes of payloads in progress from all clients together; beyond it, a client's next request waits. The number
 /// of clients is not bounded. Payloads from servers do not count: clients' requests wait for them, and each server
@@ -15,22 +17,24 @@ use super::latch::wake;
 const PAYLOADS_MAX: usize = 32 << 20;
 
 /// What the connections of one thread may have in progress.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Bounds {
     /// See [`PAYLOADS_MAX`].
     payloads: usize,
+    /// Those that have not proved the key; all threads of a listener share them.
+    pub(super) unproved: Arc<Unproved>,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { payloads: PAYLOADS_MAX }
+        Bounds::of_one_in(1)
     }
 }
 
 impl Bounds {
-    /// Those of one of `threads` threads.
+    /// Those of one of `threads` threads. A clone is for another one of them.
     pub(super) fn of_one_in(threads: usize) -> Bounds {
-        Bounds { payloads: PAYLOADS_MAX / threads }
+        Bounds { payloads: PAYLOADS_MAX / threads, unproved: Arc::default() }
     }
 }
 
@@ -48,7 +52,7 @@ pub(super) struct Payloads {
 
 impl Payloads {
     /// All of it is free.
-    pub(super) fn new(bounds: Bounds) -> Payloads {
+    pub(super) fn new(bounds: &Bounds) -> Payloads {
         let (crowded, waiting) = (RefCell::default(), RefCell::default());
         Payloads { max: bounds.payloads, taken: Cell::new(0), crowded, waiting, next: Cell::new(0) }
     }
@@ -163,7 +167,7 @@ impl Room {
         }
     }
 
-    /// Whether there is room for a payload beside those that are there, and nobody has waited for it longer.
+    /// Whether the payloads in progress leave room for another one, and nobody has waited for it longer.
     pub(super) fn fits(&self, payload: usize) -> bool {
         self.counted(payload) == 0 || self.all.fits(payload) && self.all.waiting.borrow().is_empty()
     }

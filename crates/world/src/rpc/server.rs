@@ -19,6 +19,7 @@ use super::latch::Latch;
 use super::outgoing::Outgoing;
 use super::room::{Bounds, Payloads, Place, Room};
 use super::send_queue::SendQueue;
+use super::unproved::Handshaking;
 use super::{Answer, Call, Handler, Identity, LocalBoxFuture};
 use crate::{Conn, Frame, LineLimit, Listener, Receiver, World};
 
@@ -76,7 +77,7 @@ pub(super) async fn serve_within(
         world: world.clone(),
         identity,
         handler,
-        payloads: Rc::new(Payloads::new(bounds)),
+        payloads: Rc::new(Payloads::new(&bounds)),
         answers: Rc::default(),
         incoming: Rc::new(Incoming::new(world.clone(), world.receive_port())),
         stopped: Latch::default(),
@@ -84,7 +85,10 @@ pub(super) async fn serve_within(
     let stop = Stop(Rc::new(server));
     loop {
         match listener.accept().await {
-            Ok(conn) => world.spawn("connection", attend(stop.0.clone(), conn)),
+            Ok(conn) => {
+                let handshaking = bounds.unproved.admit(host(&conn.peer()), world.now());
+                world.spawn("connection", attend(stop.0.clone(), conn, handshaking));
+            }
             Err(error) => {
                 tracing::debug!(%error, "cannot accept");
                 world.sleep(ACCEPT_PAUSE_US).await;
@@ -133,17 +137,19 @@ impl Asked {
     }
 }
 
-async fn attend(server: Rc<Server>, conn: Conn) {
+async fn attend(server: Rc<Server>, conn: Conn, handshaking: Handshaking) {
     let (peer, losses) = (conn.peer(), conn.losses());
     let is_free = conn.is_local() || server.incoming.is_off();
     let bulk = if is_free { usize::MAX } else { server.world.bulk_min() };
     let (mut sender, mut receiver) = conn.split();
     let now = Bulk { bytes: bulk, is_crowded: !is_free && server.incoming.is_crowded() };
     let hearing = respond(&server.world, &server.identity, now, &mut sender, &mut receiver);
-    let role = match server.stopped.or(server.world.timeout(HANDSHAKE_US, hearing)).await {
-        Some(Some(Ok(role))) => role,
-        Some(Some(Err(reason))) => return tracing::debug!(peer, %reason, "turned away"),
-        Some(None) => return tracing::debug!(peer, "no handshake in time"),
+    let hearing = handshaking.unless_closed(server.world.timeout(HANDSHAKE_US, hearing));
+    let role = match server.stopped.or(hearing).await {
+        Some(Some(Some(Ok(role)))) => role,
+        Some(Some(Some(Err(reason)))) => return tracing::debug!(peer, %reason, "turned away"),
+        Some(Some(None)) => return tracing::debug!(peer, "no handshake in time"),
+        Some(None) => return tracing::debug!(peer, "too many have not proved the key"),
         None => return,
     };
     let world = server.world.clone();

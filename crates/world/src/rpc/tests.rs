@@ -6,6 +6,7 @@ mod credit;
 mod doubts;
 mod rails;
 mod relay;
+mod unproved;
 
 use std::cell::Cell;
 use std::pin::pin;

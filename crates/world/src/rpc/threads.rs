@@ -67,12 +67,14 @@ pub fn serve_on_threads(
     let (started, starts) = mpsc::channel();
     let stopped = Rc::new(Latch::default());
     let mut others = Threads { stopped, requests: queue, answers: Vec::new(), threads: Vec::new() };
+    let bounds = Bounds::of_one_in(beside);
     for _ in 0..beside {
         let (answers, answered) = async_channel::unbounded();
         let forwarder = Forwarder { requests: requests.clone(), answers: answers.clone() };
         others.answers.push(answers);
-        let (socket, identity, started) = (socket.clone(), identity.clone(), started.clone());
-        let body = move || forwarder.run(&socket, identity, Bounds::of_one_in(beside), &answered, &started);
+        let (socket, identity, bounds) = (socket.clone(), identity.clone(), bounds.clone());
+        let started = started.clone();
+        let body = move || forwarder.run(&socket, identity, bounds, &answered, &started);
         others.threads.push(thread::Builder::new().name("connections".into()).spawn(body)?);
     }
     for _ in 0..beside {

@@ -32,7 +32,7 @@ async fn compare(client: &mut Client, object: ObjectId, len: usize, stripes: u64
     }
 }
 
-/// Fills a brick, restarts it, purges, fills it again: as often as one likes.
+/// Fills a brick, restarts it, purges, and fills it again. This can be repeated without a limit.
 fn full(superblock: Superblock, unit: u32, len: usize, stripes: u64) -> u64 {
     let bench = Bench::new(11, superblock, unit);
     bench.start_brick();

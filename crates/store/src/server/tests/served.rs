@@ -14,8 +14,8 @@ async fn told(calls: impl Future<Output = ()>) -> Option<Served> {
     let trace = Trace::new();
     trace.run(calls).await;
     let spans = trace.take();
-    let told = |span: &world::trace::Span| match span.kind {
-        SpanKind::Call { served, .. } => served,
+    let told = |span: &world::trace::Span| match &span.kind {
+        SpanKind::Call { served, .. } => served.as_deref().copied(),
         _ => None,
     };
     spans.iter().filter_map(told).max_by_key(|served| served.own.total_us)
