@@ -11,6 +11,7 @@ mod list;
 mod overlays;
 mod patch;
 mod prepare;
+pub(crate) mod proxy;
 mod purge;
 mod read;
 mod read_stripe;

@@ -18,6 +18,7 @@ use crate::error::BrickError;
 use crate::journal::{self, Journal, ReplayedRecord};
 use crate::lane::Lanes;
 use crate::network::Network;
+use crate::ops::proxy::Proxies;
 use crate::primary::PrimaryCore;
 use crate::reach::no_doubts;
 use crate::read_cache::ReadCache;
@@ -123,6 +124,7 @@ impl Brick {
         let server = Rc::new(Server {
             peers: Peers::new(world.clone(), options.identity.clone()),
             reach: RefCell::new(no_doubts()),
+            proxies: Proxies::default(),
             shards: Shards::new(superblock.cluster, &options.meta),
             address,
             incarnation: Incarnation(world.random()),

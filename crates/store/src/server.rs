@@ -13,6 +13,7 @@ use pace::{IoClass, Reach};
 use types::code_probe::{CodeProbe, hit};
 use types::messages::brick as messages;
 use types::messages::cluster::{BrickClass, ClusterMap, Tier};
+use types::messages::proxy::Proxy;
 use types::messages::recovery::RecoverGroups;
 use types::wire::Record;
 use types::{
@@ -27,6 +28,7 @@ use crate::join::Backoff;
 use crate::journal::{Appended, Journal};
 use crate::lane::Lanes;
 use crate::network::Network;
+use crate::ops::proxy::Proxies;
 use crate::pressure::Pressure;
 use crate::primary::PrimaryCore;
 use crate::read_cache::ReadCache;
@@ -111,6 +113,8 @@ pub(crate) struct Server {
     pub(crate) peers: Peers,
     /// Which bricks it cannot reach.
     pub(crate) reach: RefCell<Reach<BrickId>>,
+    /// Requests of clients that it passes on to others.
+    pub(crate) proxies: Proxies,
     pub(crate) shards: Shards,
     pub(crate) coders: RefCell<BTreeMap<Code, Coder>>,
     /// One operation at a time on a stripe; reads through the primary share a place.
@@ -271,6 +275,7 @@ impl Server {
                 reply(self.stage(epoch, stage, call.payload).await?)
             }
             messages::Relay::KIND => reply(self.relay(epoch, call.parse()?, call.payload).await?),
+            Proxy::KIND => self.proxy(epoch, call.parse()?, call.payload).await,
             messages::Flush::KIND => reply(self.nudge().await?),
             messages::Decided::KIND => reply(self.decided(call.parse()?).await?),
             messages::QueryDecisions::KIND => reply(self.remind(&call.parse()?)),

@@ -54,6 +54,10 @@ branches! {
     Relayed = "a brick sent on units of a stripe to members behind it",
     /// A slot.
     RelayFailed = "a member behind a brick did not take its units",
+    /// A brick.
+    Proxied = "a brick passed a client's request on to one that the client does not reach",
+    /// A brick.
+    ProxyFailed = "a brick did not reach the one to which it was to pass a request on",
     /// A primary.
     UnitSummed = "a unit was computed by a sum that came along a path of members",
     /// A primary.

@@ -24,6 +24,7 @@
 //! | `hedge.rs` | a brick that answers late |
 //! | `net_plan.rs` | networks without switches, built as planned in namespaces, with daemons that find the ways |
 //! | `partitions.rs` | a brick that is cut off, both ways and one way |
+//! | `alone.rs` | a mount that alone does not reach a brick |
 //! | `nbd.rs` | block volumes and files over NBD, by the usual clients and by hostile ones |
 //! | `nfs.rs`, `nfs_faults.rs` | a volume over NFS: by libnfs and by a client of ours (`nfs_client.rs`), with gates killed |
 //! | `full.rs` | bricks that fill up under writers; full disks under the metadata service and under a brick |
@@ -50,6 +51,7 @@
 //! | `guest.rs` | a virtual machine as the client of gates, with `./dev test --full` only |
 //! | `demo.rs` | the demo |
 
+mod alone;
 mod backup;
 mod brick_cache;
 mod broken_mounts;

@@ -36,6 +36,8 @@ pub(crate) const META_NODES: [&str; 3] = ["meta", "metab", "metac"];
 thread_local! {
     /// Metadata servers of this thread's cluster.
     static METAS: Cell<usize> = const { Cell::new(1) };
+    /// Bricks of this thread's cluster have two addresses each.
+    static HAS_RAILS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The nodes of the metadata servers of this thread's cluster.
@@ -59,8 +61,6 @@ pub(crate) struct Cluster {
     pub(crate) brick_io: DiskMode,
     /// In which order direct disks are asked.
     pub(crate) policy: PolicyName,
-    /// Bricks have two addresses each ([`rail`]).
-    has_rails: bool,
     /// Bytes of a brick that hold units.
     pub(crate) data: Range<u64>,
     /// Bricks whose process has ended by itself, and why.
@@ -89,13 +89,13 @@ impl Cluster {
     ) -> Cluster {
         let sim = Simulation::new(seed, options);
         METAS.set(1);
+        HAS_RAILS.set(false);
         let engines = META_NODES.map(|node| (node, Engine::memory_with_journal("journal")));
         let engines = RefCell::new(BTreeMap::from(engines));
         meta::create_cluster(&engines.borrow()["meta"], CLUSTER).expect("a fresh engine holds no cluster");
         let (data, ended) = (0..0, Rc::default());
         let (brick_io, policy) = (DiskMode::Buffered, PolicyName::Noop);
-        let mut cluster =
-            Cluster { sim, engines, bricks, brick_memory, brick_io, policy, has_rails: false, data, ended };
+        let mut cluster = Cluster { sim, engines, bricks, brick_memory, brick_io, policy, data, ended };
         for brick in 0..bricks {
             let world = cluster.sim.node(&brick_node(brick));
             cluster.data = cluster.sim.block_on(&brick_node(brick), async move {
@@ -117,7 +117,7 @@ impl Cluster {
 
     /// Each brick has two addresses, in two networks, and none besides.
     pub(crate) fn with_rails(&mut self) {
-        self.has_rails = true;
+        HAS_RAILS.set(true);
         for brick in 0..self.bricks {
             RAILS.iter().for_each(|which| self.sim.add_rail(&brick_node(brick), &rail(brick, *which)));
         }
@@ -185,8 +185,7 @@ impl Cluster {
         let world = self.sim.node(&brick_node(brick));
         let (on, memory_budget, ended) = (world.clone(), self.brick_memory, self.ended.clone());
         let (io, policy) = (self.brick_io, self.policy);
-        let rails = RAILS.map(|which| format!("{}:1", rail(brick, which))).join("+");
-        let advertise = self.has_rails.then_some(rails);
+        let advertise = HAS_RAILS.get().then(|| brick_address(brick));
         world.spawn("test", async move {
             let disk = on.open_disk_as("disk", io).await.expect("the disk is there");
             let cache = brick_cache(&on, memory_budget).await;
@@ -224,6 +223,14 @@ impl Cluster {
 
 pub(crate) fn brick_node(brick: u32) -> String {
     format!("brick{brick}")
+}
+
+/// Where a brick is reached: it answers at no other address.
+pub(crate) fn brick_address(brick: u32) -> String {
+    match HAS_RAILS.get() {
+        true => RAILS.map(|which| format!("{}:1", rail(brick, which))).join("+"),
+        false => format!("{}:1", brick_node(brick)),
+    }
 }
 
 /// The two networks of bricks with rails.

@@ -4,6 +4,7 @@
 //! `SHOAL_SEEDS=N` runs so many seeds of the storm, from `SHOAL_SEED=S` on, `SHOAL_JOBS=J` of them at a time. A seed and
 //! a commit are one run. `SHOAL_LONG_FILES=1` gives every seed a long file (`long.rs`), `SHOAL_LONG_FILES=0` none.
 
+mod alone;
 mod check;
 mod cluster;
 mod cuts;
@@ -11,6 +12,7 @@ mod fence;
 mod halves;
 mod late_reports;
 mod long;
+mod lost_writes;
 mod names;
 mod nbd;
 mod nemesis;
@@ -32,6 +34,7 @@ mod swarm;
 mod tally;
 mod tiers;
 mod unreachable;
+mod unreached;
 mod workload;
 
 use std::panic::catch_unwind;
@@ -118,8 +121,25 @@ fn a_restored_cluster_has_the_newest_bytes() {
 #[test]
 fn a_brick_that_nobody_reaches_costs_seconds() {
     log_if_asked();
-    let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_UNREACHABLE_SEEDS", 6));
+    let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_UNREACHABLE_SEEDS", 7));
     (first..first + seeds).for_each(unreachable::run);
+}
+
+/// A client that alone does not reach a brick asks it by way of others. `SHOAL_ALONE_SEEDS=N` for more runs.
+#[test]
+fn a_client_that_alone_does_not_reach_a_brick_goes_round() {
+    log_if_asked();
+    let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_ALONE_SEEDS", 6));
+    (first..first + seeds).for_each(alone::run);
+}
+
+/// What no brick took is no part of a size. `SHOAL_LOST_SEEDS=N` for more runs.
+#[test]
+fn bytes_that_no_brick_took_are_no_part_of_a_size() {
+    log_if_asked();
+    let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_LOST_SEEDS", 12));
+    let lost = (first..first + seeds).filter(|seed| lost_writes::run(*seed)).count();
+    assert!(lost > 0 || seeds < 12, "nothing was lost");
 }
 
 /// A network that falls apart for longer than leases last: one side stops, and none diverges.

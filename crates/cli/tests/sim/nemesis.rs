@@ -59,6 +59,7 @@ impl Storm<'_> {
                 TransientFault::Relay => self.relays_misbehave(world).await,
                 TransientFault::Cable => self.cut_a_cable(world).await,
                 TransientFault::Rail => self.cut_a_rail(world).await,
+                TransientFault::Unreached => self.unreached(world).await,
                 transient => self.trouble(world, transient, &node).await,
             }
         }

@@ -82,6 +82,8 @@ pub(crate) struct Storm<'a> {
     pub(crate) relays: Rc<Relays>,
     /// One of two rails of bricks is cut.
     pub(crate) rail_is_cut: Cell<bool>,
+    /// A brick was apart from several others.
+    pub(crate) held_once: Cell<bool>,
 }
 
 /// The groups of all volumes, each with its code.
@@ -128,6 +130,7 @@ pub(crate) fn run(seed: u64) -> Tally {
         tally: RefCell::default(),
         relays: Relays::new(seed),
         rail_is_cut: Cell::new(false),
+        held_once: Cell::new(false),
     };
     if storm.config.transient.contains(&TransientFault::Relay) {
         let relays = storm.relays.clone();
@@ -317,6 +320,7 @@ impl Storm<'_> {
             let mut tally = self.tally.borrow_mut();
             tally.decoded += counters.units_decoded;
             tally.retries += counters.retries;
+            tally.proxied += counters.requests_proxied;
             tally.staged += counters.stripes_staged;
             tally.relayed += counters.stripes_relayed;
             tally.sent += counters.stripes_sent;

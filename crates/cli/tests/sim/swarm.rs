@@ -42,6 +42,8 @@ pub(crate) enum TransientFault {
     Cable,
     /// One of the two networks of bricks with rails is cut. Only where they have them.
     Rail,
+    /// A daemon and some others do not reach each other for seconds, both ways or one (`unreached.rs`).
+    Unreached,
 }
 
 /// Every kind of transient fault of all networks.
@@ -143,6 +145,9 @@ const RAILS_SEEDS: u64 = 4;
 /// One seed in so many has three metadata servers.
 const THREE_METAS_SEEDS: u64 = 3;
 
+/// In one seed in so many daemons do not reach each other for seconds.
+const UNREACHED_SEEDS: u64 = 4;
+
 /// One seed in so many has bricks with direct disks.
 const DIRECT_SEEDS: u64 = 3;
 
@@ -203,6 +208,20 @@ impl SwarmConfig {
         .with_direct_disks(seed)
         .with_three_metas(seed)
         .with_rails(seed)
+        .with_unreached(seed)
+    }
+
+    /// Daemons that do not reach each other for some seeds. Its draws are its own.
+    fn with_unreached(self, seed: u64) -> SwarmConfig {
+        let drawn = Prng::new(seed ^ 0x554e_5243_0000).below(UNREACHED_SEEDS) == 0;
+        if !std::env::var("SHOAL_UNREACHED").map_or(drawn, |unreached| unreached == "1") {
+            return self;
+        }
+        let mut transient = self.transient;
+        // They last long: half of all faults.
+        let others = transient.len().max(1);
+        transient.extend(std::iter::repeat_n(TransientFault::Unreached, others));
+        SwarmConfig { transient, ..self }
     }
 
     /// Three metadata servers for some seeds. Its draws are its own.

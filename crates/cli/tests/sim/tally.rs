@@ -5,6 +5,8 @@ use std::fmt;
 use types::code_probe::{self, CodeProbe};
 use world::sim::Fault;
 
+use crate::unreached::Apart;
+
 /// Branches that a storm reaches by a bug only, or hardly ever, each with who reaches it.
 ///
 /// - An operation that all held goes with an earlier one only if a primary has placed it behind one that was open, which
@@ -36,6 +38,10 @@ pub(crate) struct Tally {
     pub(crate) faults: [u64; Fault::ALL.len()],
     pub(crate) decoded: u64,
     pub(crate) retries: u64,
+    /// Requests that went by way of another brick.
+    pub(crate) proxied: u64,
+    /// How often daemons did not reach each other, by [`Apart`].
+    pub(crate) unreached: [u64; Apart::ALL.len()],
     /// Whole stripes that clients encoded.
     pub(crate) staged: u64,
     pub(crate) relayed: u64,
@@ -87,6 +93,8 @@ impl Tally {
         self.faults.iter_mut().zip(faults).for_each(|(sum, count)| *sum += count);
         self.decoded += decoded;
         self.retries += retries;
+        self.proxied += other.proxied;
+        self.unreached.iter_mut().zip(other.unreached).for_each(|(sum, count)| *sum += count);
         self.staged += staged;
         self.relayed += other.relayed;
         self.relays_died += other.relays_died;
@@ -132,6 +140,7 @@ impl Tally {
             (self.cables_around, "a cut cable around which there is another way"),
             (self.cables_apart, "a cut cable without which there are two parts"),
             (self.sent, "a stripe that a primary encoded"),
+            (self.proxied, "a request that went by way of another brick"),
             (self.patched, "a stripe folded by a patch"),
             (self.folded, "a stripe folded whole"),
             (self.units_damaged, "a unit found damaged at rest"),
@@ -145,7 +154,9 @@ impl Tally {
             (self.movers_killed, "a mover killed"),
         ];
         let ways = ways.into_iter().filter_map(|(count, what)| none(count, what.to_owned()));
-        faults.chain(branches).chain(ways).collect()
+        let apart = Apart::ALL.iter().zip(self.unreached);
+        let apart = apart.filter_map(|(apart, n)| none(n, format!("fault Unreached: {apart:?}")));
+        faults.chain(branches).chain(ways).chain(apart).collect()
     }
 }
 
@@ -178,6 +189,13 @@ impl fmt::Display for Tally {
             f,
             "  network           {} cut cables with another way, {} without; {} relays died",
             self.cables_around, self.cables_apart, self.relays_died
+        )?;
+        writeln!(
+            f,
+            "  unreached         {:?}: {:?}; {} requests proxied",
+            Apart::ALL,
+            self.unreached,
+            self.proxied
         )?;
         writeln!(f, "  faults")?;
         for (fault, count) in Fault::ALL.iter().zip(self.faults) {

@@ -4,7 +4,7 @@ use std::iter::Peekable;
 use std::ops::Range;
 use std::sync::Arc;
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::join_all;
 use types::messages::brick::FindStripes;
 use types::{Buf, Geometry, ObjectId, StripeSet};
 use world::CallError;
@@ -105,7 +105,7 @@ impl Io {
         Ok(found)
     }
 
-    /// Asks one brick. Gives up as soon as its first group has another epoch.
+    /// Asks one brick. Gives up as soon as its first group has another epoch, or the way to it leads nowhere.
     async fn ask_brick(
         &self,
         target: &QueryTarget,
@@ -115,21 +115,12 @@ impl Io {
     ) -> Result<(Vec<(u64, u64)>, u64), CallError> {
         let groups = target.groups.clone();
         let request = FindStripes { groups, primary, object, from: range.start, to: range.end };
-        let epoch = target.route.epoch;
-        let call =
-            self.link.peers.call_within(RETRY_BUDGET_US, &target.address, epoch, &request, Buf::empty());
-        match select(std::pin::pin!(call), std::pin::pin!(self.link.routes.epoch_changed(&target.route)))
-            .await
-        {
-            Either::Left((Ok((found, _)), _)) if found.upto > range.start => Ok((found.words, found.upto)),
-            Either::Left((Ok(_), _)) => Err(CallError::BadReply),
-            Either::Left((Err(error), _)) => {
-                if error == CallError::Unreachable {
-                    self.link.routes.suspect(target.brick, self.link.world.now());
-                }
-                Err(error)
-            }
-            Either::Right(_) => Err(CallError::Unreachable),
+        let brick = (target.brick, &*target.address);
+        let asking =
+            self.link.ask_brick_within(RETRY_BUDGET_US, &target.route, brick, &request, Buf::empty());
+        match asking.await? {
+            (found, _) if found.upto > range.start => Ok((found.words, found.upto)),
+            _ => Err(CallError::BadReply),
         }
     }
 }

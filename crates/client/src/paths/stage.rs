@@ -35,7 +35,12 @@ impl Io {
         let code = self.link.routes.geometry_of(outgoing.key.object).code();
         let live: Vec<(usize, BrickId)> =
             (0..code.slots()).filter_map(|slot| Some((slot, outgoing.route.live(slot)?.0))).collect();
-        if live.iter().any(|(_, brick)| self.link.routes.is_suspect(*brick, now)) {
+        let is_silent = |&(slot, brick): &(usize, BrickId)| {
+            let address = outgoing.route.live(slot).map(|(_, address)| address);
+            address.is_some_and(|address| self.link.is_cut_off(brick, address))
+                || self.link.routes.is_suspect(brick, now)
+        };
+        if live.iter().any(is_silent) {
             return false;
         }
         let subtrees: Vec<Vec<(usize, u8)>> = match self.write_route(outgoing) {
@@ -80,7 +85,8 @@ impl Io {
             let unit = units[first].clone();
             let stage = Stage { group, key, client, seq, slot: first as u8, crcs: crc_blocks(&unit) };
             self.layer_counts.write_brick(&file.layer_counts, unit.len());
-            self.link.peers.call(address, epoch, &stage, unit).await.map(drop)
+            let call = self.link.peers.call(address, epoch, &stage, unit);
+            self.link.watched(&outgoing.route, (brick, address), call).await.map(drop)
         } else {
             let k = self.link.routes.geometry_of(key.object).code().k();
             let bytes = if subtree.len() > k { stripe.clone() } else { joined(subtree, units) };
@@ -88,11 +94,12 @@ impl Io {
             let members = members.collect();
             let relay = brick::Relay { group, key, client, seq, members, crcs: crc_blocks(&bytes) };
             self.layer_counts.write_brick(&file.layer_counts, bytes.len());
-            self.link.peers.call(address, epoch, &relay, bytes).await.map(drop)
+            let call = self.link.peers.call(address, epoch, &relay, bytes);
+            self.link.watched(&outgoing.route, (brick, address), call).await.map(drop)
         };
         if let Err(error) = &answer {
             tracing::debug!(%key, slot = first, %error, "not staged");
-            if *error == CallError::Unreachable {
+            if *error == CallError::Unreachable && !self.link.routes.is_old(&outgoing.route) {
                 self.link.routes.suspect(brick, self.link.world.now());
             }
         }

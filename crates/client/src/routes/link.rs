@@ -4,10 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use types::code_probe::{CodeProbe, hit};
+use types::limits::CALL_TIMEOUT_US;
 use types::messages::cluster::{ClientJoin, ClientJoined, MapFetch, ShardFound, ShardServers};
 use types::messages::names::Caller;
 use types::wire::Request;
-use types::{Buf, ClientId, Epoch, MapVersion, ObjectId, Refusal, RetryAction, StripeKey};
+use types::{BrickId, Buf, ClientId, Epoch, MapVersion, ObjectId, Refusal, RetryAction, StripeKey};
 use world::trace::Sampler;
 use world::{CallError, Peers, World};
 
@@ -96,7 +97,7 @@ impl Link {
                 return Err(ClientError::Refused(Refusal::Fenced));
             }
             let generation = self.routes.lease.generation();
-            let error = match self.ask_once(types::limits::CALL_TIMEOUT_US, request).await {
+            let error = match self.ask_once(CALL_TIMEOUT_US, request).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
@@ -189,20 +190,33 @@ impl Link {
         payload: Buf,
     ) -> Result<(R::Reply, Buf), CallError> {
         let Some((brick, address)) = route.primary() else { return Err(CallError::Unreachable) };
-        if self.routes.is_suspect(brick, self.world.now()) {
+        let is_silent = self.routes.is_suspect(brick, self.world.now()) && !self.routes.is_unreached(brick);
+        if is_silent {
             return Err(CallError::Unreachable);
         }
-        let call = std::pin::pin!(self.peers.call(address, route.epoch, request, payload));
-        let moved = std::pin::pin!(self.routes.epoch_changed(route));
-        match futures_util::future::select(call, moved).await {
-            futures_util::future::Either::Left((answer, _)) => {
-                if matches!(answer, Err(CallError::Unreachable)) {
-                    self.routes.suspect(brick, self.world.now());
-                }
-                answer
-            }
-            futures_util::future::Either::Right(_) => Err(CallError::Unreachable),
+        self.ask_brick_within(CALL_TIMEOUT_US, route, (brick, address), request, payload).await
+    }
+
+    /// Asks a brick of a group: directly, or by way of another brick if this mount does not reach it. Gives up as soon as the group
+    /// has another epoch, or the direct way turns out to lead nowhere.
+    pub(crate) async fn ask_brick_within<R: Request>(
+        &self,
+        us: u64,
+        route: &Route,
+        (brick, address): (BrickId, &str),
+        request: &R,
+        payload: Buf,
+    ) -> Result<(R::Reply, Buf), CallError> {
+        if self.is_cut_off(brick, address) {
+            // Seldom, and large: not in every request's future.
+            return Box::pin(self.ask_by_proxy(us, route, brick, request, payload)).await;
         }
+        let call = self.peers.call_within(us, address, route.epoch, request, payload);
+        let answer = self.watched(route, (brick, address), call).await;
+        if matches!(answer, Err(CallError::Unreachable)) && !self.routes.is_old(route) {
+            self.routes.suspect(brick, self.world.now());
+        }
+        answer
     }
 
     /// Sends an idempotent request to the primary of a stripe, with retries.

@@ -4,6 +4,7 @@
 pub(crate) mod lease_state;
 pub(crate) mod link;
 pub(crate) mod network;
+mod proxy;
 mod reach;
 pub(crate) mod retry;
 pub(crate) mod route;

@@ -1,14 +1,21 @@
-//! Which bricks this mount cannot reach: the metadata service hears it with the next poll.
+//! Which bricks this mount cannot reach: the metadata service hears it with the next poll, and requests go by way of others.
 
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
 
+use futures_util::future::{Either, select};
 use pace::PROBE_US;
 use types::BrickId;
+use world::CallError;
 
 use crate::routes::link::Link;
+use crate::routes::route::Route;
 
 /// Time between two looks at the connections, in microseconds.
 const LOOK_US: u64 = 250_000;
+/// How long a call has waited when its own thread looks, in microseconds: each thread has connections of its own.
+const SILENCE_US: u64 = 1_000_000;
 
 impl Link {
     /// Looks for bricks whose connections bring nothing, and probes them, until the mount ends.
@@ -31,12 +38,55 @@ impl Link {
         }
     }
 
+    /// Waits for a call of a brick of a group. Gives up as soon as the group has another epoch, because then the answer is of no use,
+    /// or this mount turns out not to reach the brick.
+    pub(crate) async fn watched<T>(
+        &self,
+        route: &Route,
+        (brick, address): (BrickId, &str),
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        match select(pin!(call), pin!(self.way_ended(route, brick, address))).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => {
+                let _ = self.is_cut_off(brick, address);
+                Err(CallError::Unreachable)
+            }
+        }
+    }
+
+    /// Whether this mount does not reach a brick. Then this thread's connections to it are dropped: one that has lost frames may stay
+    /// silent for long when new ones can be made.
+    pub(crate) fn is_cut_off(&self, brick: BrickId, address: &str) -> bool {
+        let is_cut_off = self.routes.is_unreached(brick);
+        if is_cut_off {
+            self.peers.forget(address);
+        }
+        is_cut_off
+    }
+
+    async fn way_ended(&self, route: &Route, brick: BrickId, address: &str) {
+        loop {
+            let changed = self.routes.changed.wait();
+            if self.routes.is_unreached(brick) || self.routes.is_old(route) {
+                return;
+            }
+            if self.world.timeout(SILENCE_US, changed).await.is_none() && self.peers.is_doubtful(address) {
+                self.routes.reach().doubt(brick);
+            }
+        }
+    }
+
     async fn probe_brick(&self, brick: BrickId, began: u64) {
         let map = self.routes.map();
         let is_reached = match map.address(brick) {
             Some((_, address)) => self.peers.probe(address, PROBE_US).await,
             None => false,
         };
-        self.routes.reach().probed(brick, began, is_reached, self.world.now());
+        let is_news = self.routes.reach().probed(brick, began, is_reached, self.world.now());
+        if is_news {
+            tracing::debug!(%brick, is_reached, "probed");
+            self.routes.changed.notify();
+        }
     }
 }

@@ -289,6 +289,19 @@ impl Route {
         self.map.address(group.slots.get(group.primary?)?.brick)
     }
 
+    /// The bricks that may pass a request on to `brick`, and their addresses: those of the group's other live slots; if there is
+    /// none, all others that hold leases. None that `is_silent`.
+    pub(crate) fn others(&self, brick: BrickId, is_silent: impl Fn(BrickId) -> bool) -> Vec<(BrickId, &str)> {
+        let is_wanted = |other: &BrickId| *other != brick && self.map.is_up(*other) && !is_silent(*other);
+        let slots = self.view().map_or(&[][..], |group| &group.slots).iter();
+        let members = slots.filter(|slot| slot.state == SlotState::Live).map(|slot| slot.brick);
+        let members: Vec<_> = members.filter(is_wanted).filter_map(|other| self.map.address(other)).collect();
+        if !members.is_empty() {
+            return members;
+        }
+        self.map.bricks_up().filter(|(other, _)| is_wanted(other)).collect()
+    }
+
     /// The brick of a slot and its address, if the slot is live.
     pub(crate) fn live(&self, slot: usize) -> Option<(BrickId, &str)> {
         let slot = self.view()?.slots.get(slot)?;

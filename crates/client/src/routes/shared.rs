@@ -1,7 +1,7 @@
 //! The state of requests to the servers that all threads of a mount share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pace::{Latencies, Reach};
@@ -46,8 +46,8 @@ pub(crate) struct Routes {
     pub(crate) lease: LeaseState,
     pub(crate) counts: Counts,
     pub(crate) slow: SlowRequests,
-    /// Notified at every new map.
-    map_changed: Notify,
+    /// Notified at every new map, and when it turns out whether a brick is reached.
+    pub(super) changed: Notify,
     /// Held while a task fetches the map.
     pub(super) refreshing: async_lock::Mutex<()>,
     /// Held while a task joins again.
@@ -63,6 +63,8 @@ pub(crate) struct Routes {
     suspects: Mutex<BTreeMap<BrickId, u64>>,
     latencies: Mutex<Latencies<BrickId>>,
     reach: Mutex<Reach<BrickId>>,
+    /// Which of several bricks passes requests on.
+    pub(super) proxy_turn: AtomicUsize,
     ops: Mutex<SeqTracker>,
 }
 
@@ -101,7 +103,7 @@ impl Routes {
             lease,
             counts: Counts::default(),
             slow: SlowRequests::default(),
-            map_changed: Notify::new(),
+            changed: Notify::new(),
             refreshing: async_lock::Mutex::new(()),
             joining: async_lock::Mutex::new(()),
             map: Mutex::new(Arc::new(map)),
@@ -110,6 +112,7 @@ impl Routes {
             suspects: Mutex::default(),
             latencies: Mutex::default(),
             reach: Mutex::new(Reach::new(REPORTED_MAX)),
+            proxy_turn: AtomicUsize::new(0),
             ops: Mutex::default(),
         }
     }
@@ -178,9 +181,14 @@ impl Routes {
         self.reach().doubt(brick);
     }
 
-    /// Whether the brick recently did not answer.
+    /// Whether the brick recently did not answer, or this mount does not reach it.
     pub(crate) fn is_suspect(&self, brick: BrickId, now: u64) -> bool {
-        self.suspects().get(&brick).is_some_and(|until| now < *until)
+        self.suspects().get(&brick).is_some_and(|until| now < *until) || self.is_unreached(brick)
+    }
+
+    /// Whether this mount does not reach the brick.
+    pub(crate) fn is_unreached(&self, brick: BrickId) -> bool {
+        self.reach().is_unreached(brick)
     }
 
     /// Records that a stripe did not arrive along a tree of members.
@@ -208,12 +216,17 @@ impl Routes {
     /// Waits until the group has another epoch than the route.
     pub(crate) async fn epoch_changed(&self, route: &Route) {
         loop {
-            let changed = self.map_changed.wait();
-            if self.map().epoch(route.group) != Some(route.epoch) {
+            let changed = self.changed.wait();
+            if self.is_old(route) {
                 return;
             }
             changed.await;
         }
+    }
+
+    /// Whether the group has another epoch than the route.
+    pub(crate) fn is_old(&self, route: &Route) -> bool {
+        self.map().epoch(route.group) != Some(route.epoch)
     }
 
     /// Adopts a newer map.
@@ -234,6 +247,6 @@ impl Routes {
         // A silent brick may be back in the new map.
         self.suspects().clear();
         above.map_changed(&view);
-        self.map_changed.notify();
+        self.changed.notify();
     }
 }

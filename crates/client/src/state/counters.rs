@@ -31,6 +31,8 @@ pub struct Counters {
     pub stripes_sent: u64,
     /// Requests that were repeated.
     pub retries: u64,
+    /// Requests that another brick has passed on, because this mount does not reach the one that is meant.
+    pub requests_proxied: u64,
     /// Writes sent to primaries.
     pub pieces_sent: u64,
     /// Spans of these writes; a write has several if it gathers small ones.
@@ -60,6 +62,7 @@ pub(crate) enum Counter {
     RelayedStripes,
     SentStripes,
     Retries,
+    Proxied,
     Pieces,
     Spans,
     NotedSyncs,
@@ -68,7 +71,7 @@ pub(crate) enum Counter {
 
 /// The counters, shared by all threads.
 #[derive(Default)]
-pub(crate) struct Counts([AtomicU64; 17]);
+pub(crate) struct Counts([AtomicU64; 18]);
 
 impl Counts {
     pub(crate) fn count(&self, counter: Counter, by: u64) {
@@ -92,6 +95,7 @@ impl Counts {
             stripes_relayed: of(Counter::RelayedStripes),
             stripes_sent: of(Counter::SentStripes),
             retries: of(Counter::Retries),
+            requests_proxied: of(Counter::Proxied),
             pieces_sent: of(Counter::Pieces),
             spans_sent: of(Counter::Spans),
             syncs_noted: of(Counter::NotedSyncs),

@@ -23,6 +23,7 @@ pub(super) fn text(mount: &Mount) -> String {
         ("reads_hedged", counters.reads_hedged),
         ("hedges_won", counters.hedges_won),
         ("reads_diverted", counters.reads_diverted),
+        ("requests_proxied", counters.requests_proxied),
         ("retries", counters.retries),
         ("pieces_sent", counters.pieces_sent),
         ("spans_sent", counters.spans_sent),

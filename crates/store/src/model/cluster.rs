@@ -44,6 +44,8 @@ pub(super) struct Scope {
     pub(super) crashes: u8,
     pub(super) expels: u8,
     pub(super) renews: u8,
+    /// Copies of accepted writes that a proxy has kept for a while.
+    pub(super) late: u8,
     /// Bricks that were expelled come back; their slots stay Out until they have joined.
     pub(super) rejoins: u8,
     /// Attempts to bring a slot level.
@@ -79,6 +81,7 @@ impl Scope {
             crashes: 0,
             expels: 0,
             renews: 0,
+            late: 0,
             rejoins: 0,
             joins: 0,
             checkpoints: 0,
@@ -143,6 +146,8 @@ pub(super) type MessageId = (u8, usize, Epoch, u64);
 pub(super) enum Action {
     /// A client's write reaches the primary on this slot's brick, and is accepted.
     Accept(usize, usize),
+    /// Another copy of it comes later, by way of another brick.
+    AcceptLate(usize, usize),
     /// The first write of a stripe's lane is ordered.
     Order(usize, u64),
     /// A stripe is folded: by a patch, or whole.
@@ -204,6 +209,7 @@ pub(super) struct Spent {
     pub(super) crashes: u8,
     pub(super) expels: u8,
     pub(super) renews: u8,
+    pub(super) late: u8,
     pub(super) rejoins: u8,
     pub(super) joins: u8,
     pub(super) checkpoints: u8,
@@ -303,6 +309,9 @@ impl fmt::Debug for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::Accept(slot, write) => write!(f, "primary {slot} accepts write {write}"),
+            Action::AcceptLate(slot, write) => {
+                write!(f, "a copy of write {write} comes to primary {slot} by way of another brick")
+            }
             Action::Order(slot, stripe) => {
                 write!(f, "primary {slot} orders the next write of stripe {stripe}")
             }

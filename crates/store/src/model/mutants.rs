@@ -44,6 +44,8 @@ pub(super) enum Mutant {
     AskNobody,
     /// A primary does not end its epoch when a slot has no space.
     WaitForSpace,
+    /// A proxy passes a write on as one of its own.
+    ProxyNumbersWrites,
 }
 
 /// The checker finds the fault in a scope that is sound without it: another test shows that, for the larger scopes in
@@ -157,4 +159,9 @@ fn a_data_slot_that_leads_asks_the_others() {
 #[test]
 fn a_slot_that_joins_drops_what_it_held() {
     is_caught(Mutant::JoinUnclean, scopes::admitted());
+}
+
+#[test]
+fn a_proxy_does_not_number_what_it_passes_on() {
+    is_caught(Mutant::ProxyNumbersWrites, scopes::by_two_ways());
 }

@@ -104,6 +104,12 @@ pub(super) fn contended() -> Scope {
     Scope { epochs: 2, renews: 1, orders: 3, ..Scope::new(2, 1, vec![small(0, &[0]), small(1, &[0])]) }
 }
 
+/// A client overwrites its own bytes, and a copy of one of its writes comes late, by another way; the primary changes.
+pub(super) fn by_two_ways() -> Scope {
+    let writes = vec![small(0, &[0]), small(0, &[0])];
+    Scope { late: 1, epochs: 2, renews: 1, orders: 3, ..Scope::new(2, 1, writes) }
+}
+
 /// Overlapping overlays, folded while more arrive.
 pub(super) fn folded() -> Scope {
     Scope { folds: 1, ..Scope::new(2, 1, vec![full(0), small(0, &[0]), small(0, &[0, 1])]) }
@@ -176,6 +182,11 @@ fn returned_is_sound() {
 #[test]
 fn contended_is_sound() {
     is_sound(&contended());
+}
+
+#[test]
+fn by_two_ways_is_sound() {
+    is_sound(&by_two_ways());
 }
 
 #[test]

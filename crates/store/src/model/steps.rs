@@ -122,6 +122,9 @@ impl Scope {
             if leased && !sealed && !accepted && !stable && enough && self.is_next(state, primary, write) {
                 actions.push(Action::Accept(at, write));
             }
+            if leased && !sealed && accepted && enough && state.spent.late < self.late {
+                actions.push(Action::AcceptLate(at, write));
+            }
         }
         let ordered = !sealed && (state.oracle.ops.len() as u64) < self.orders + u64::from(self.folds);
         for key in self.keys() {
@@ -203,6 +206,7 @@ impl Scope {
     pub(super) fn act(&self, state: &mut State, action: Action) {
         match action {
             Action::Accept(at, write) => self.accept(state, at, write),
+            Action::AcceptLate(at, write) => self.accept_late(state, at, write),
             Action::Order(at, stripe) => self.order(state, at, Scope::key(stripe)),
             Action::Fold(at, stripe, patch) => self.fold(state, at, Scope::key(stripe), patch),
             Action::Stable(_, write) => Arc::make_mut(&mut state.oracle).stable |= 1 << write,
@@ -280,6 +284,21 @@ impl Scope {
         oracle.accepted[write] = primary.epoch.0;
         if primary.core.accept(GROUP, origin.client, origin.seq, ClientSeq(acked)) {
             primary.lanes.entry(Scope::key(this.stripe)).or_default().push_back(write);
+        }
+    }
+
+    /// `ops/proxy.rs`. The client has sent the write twice in this epoch: to the primary, and by way of another brick. It knew less of
+    /// what is stable when it sent the copy.
+    fn accept_late(&self, state: &mut State, at: usize, write: usize) {
+        state.spent.late += 1;
+        let key = Scope::key(self.writes[write].stripe);
+        let WriteId { client, seq, .. } = match self.is(Mutant::ProxyNumbersWrites) {
+            true => primary::origin(u8::MAX, self.number(write)),
+            false => self.origin(write),
+        };
+        let primary = Arc::make_mut(&mut state.primaries[at]);
+        if primary.core.accept(GROUP, client, seq, ClientSeq(0)) {
+            primary.lanes.entry(key).or_default().push_back(write);
         }
     }
 

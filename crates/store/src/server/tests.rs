@@ -14,6 +14,7 @@ mod join;
 mod list;
 mod memory;
 mod patches;
+mod proxy;
 mod purged;
 mod recovered;
 mod relay;

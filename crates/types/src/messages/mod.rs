@@ -10,6 +10,7 @@ mod map_fetch;
 pub mod names;
 pub mod notes;
 mod placement;
+pub mod proxy;
 pub mod queue;
 pub mod reach;
 pub mod recovery;

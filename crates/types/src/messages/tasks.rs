@@ -1,6 +1,6 @@
 //! Names of the tasks that answer requests.
 
-use super::{brick, cluster, names, notes, recovery, replica, shards};
+use super::{brick, cluster, names, notes, proxy, recovery, replica, shards};
 
 /// All request numbers are below this.
 const NUMBERS_END: usize = 400;
@@ -14,6 +14,7 @@ const TASK_NAMES: [&str; NUMBERS_END] = {
         cluster::REQUESTS,
         names::REQUESTS,
         notes::REQUESTS,
+        proxy::REQUESTS,
         recovery::REQUESTS,
         replica::REQUESTS,
         shards::REQUESTS,

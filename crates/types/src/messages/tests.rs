@@ -2,7 +2,8 @@
 //! then random bytes and damaged messages are decoded.
 
 use super::{
-    Done, Refused, brick::*, cluster::*, names::*, notes::*, queue::*, recovery::*, replica::*, session::*,
+    Done, Refused, brick::*, cluster::*, names::*, notes::*, proxy::*, queue::*, recovery::*, replica::*,
+    session::*,
 };
 use crate::wire::{Record, from_bytes, to_bytes};
 use proptest::prelude::*;
@@ -151,7 +152,9 @@ macro_rules! for_each_record {
             ShardReport,
             MetaLead,
             MetaLed,
-            TermEnded
+            TermEnded,
+            Proxy,
+            Proxied
         )
     };
 }
@@ -177,7 +180,7 @@ fn golden_bytes_of_every_message() {
     let kinds: std::collections::BTreeSet<_> = lines.iter().map(|l| l.split(' ').next()).collect();
     assert_eq!(kinds.len(), lines.len(), "no kind is used twice");
     let text = lines.join("\n") + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v21.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v22.txt");
     if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
         std::fs::write(path, &text).expect("the golden file can be written");
     }

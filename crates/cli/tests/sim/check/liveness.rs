@@ -8,7 +8,7 @@ use types::messages::session::Role;
 use types::{Buf, Code, Epoch, GroupId};
 use world::{Peers, World};
 
-use crate::cluster::{brick_node, identity, map};
+use crate::cluster::{brick_address, identity, map};
 
 /// Time for everything to come clean, in microseconds.
 pub(crate) const RECOVERY_US: u64 = 60_000_000;
@@ -20,7 +20,7 @@ pub(crate) async fn reports(world: &World, bricks: u32) -> Vec<BrickReport> {
     let peers = Peers::new(world.clone(), identity(Role::Client));
     let mut reports = Vec::new();
     for brick in 0..bricks {
-        let address = format!("{}:1", brick_node(brick));
+        let address = brick_address(brick);
         let asked = peers.call_within(1_000_000, &address, Epoch(0), &BrickStatus {}, Buf::empty()).await;
         reports.extend(asked.ok().map(|(report, _)| report));
     }

@@ -12,7 +12,7 @@ use types::messages::session::Role;
 use types::{Buf, GroupId, ObjectId, Refusal, Seq, StripeKey};
 use world::{CallError, Peers, World};
 
-use crate::cluster::{brick_node, identity, map};
+use crate::cluster::{brick_address, identity, map};
 
 /// How often a brick is asked before its unit counts as not there.
 const TRIES: u32 = 100;
@@ -145,7 +145,7 @@ impl<'a> ParityCheck<'a> {
         };
         for _ in 0..TRIES {
             let config = self.config(id);
-            let address = format!("{}:1", brick_node(config.slots[slot].brick.0));
+            let address = brick_address(config.slots[slot].brick.0);
             match self.peers.call_within(1_000_000, &address, config.epoch, &read, Buf::empty()).await {
                 Ok((_, bytes)) => {
                     let mut bytes = bytes.to_vec();

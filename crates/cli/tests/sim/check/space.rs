@@ -11,7 +11,7 @@ use types::{Buf, GroupId, Seq};
 use world::{Peers, World};
 
 use super::liveness::{RECOVERY_US, reports};
-use crate::cluster::{brick_node, identity, map};
+use crate::cluster::{brick_address, identity, map};
 
 /// Pause between two looks, in microseconds.
 const LOOK_US: u64 = 500_000;
@@ -64,7 +64,7 @@ async fn zeros_of(world: &World, brick: u32) -> u64 {
             let (id, slot) = (GroupId { volume: volume.id, index: index as u32 }, slot as u8);
             let (limit, decided) = (1000, Seq::NONE);
             let list = UnitList { group: id, slot, of: slot, after: None, limit, only: Vec::new(), decided };
-            let address = format!("{}:1", brick_node(brick));
+            let address = brick_address(brick);
             let page = peers.call_within(1_000_000, &address, group.epoch, &list, Buf::empty()).await;
             let units = page.map_or(Vec::new(), |(page, _)| page.units);
             zeros += units.iter().filter(|unit| unit.blocks == 0 && !unit.dirty).count() as u64;

@@ -6,7 +6,7 @@ use types::{Buf, GroupId};
 use world::{Peers, World};
 
 use super::liveness::RECOVERY_US;
-use crate::cluster::{brick_node, identity, map};
+use crate::cluster::{brick_address, identity, map};
 
 /// Stripes of a request.
 const PAGE: u32 = 64;
@@ -41,7 +41,7 @@ async fn group(world: &World, index: u32) -> Result<Verification, String> {
         let volume = map.volumes.first().ok_or("there is no volume")?;
         let (id, config) = (GroupId { volume: volume.id, index }, &volume.groups[index as usize]);
         let primary = config.primary(volume.code_of(index)).map(|slot| config.slots[slot].brick);
-        let address = format!("{}:1", brick_node(primary.map_or(0, |brick| brick.0)));
+        let address = brick_address(primary.map_or(0, |brick| brick.0));
         let request = Verify { group: id, after, limit: PAGE };
         match peers.call_within(10_000_000, &address, config.epoch, &request, Buf::empty()).await {
             Ok((page, _)) => {

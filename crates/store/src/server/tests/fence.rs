@@ -60,7 +60,7 @@ fn what_was_accepted_of_a_lost_client_is_carried_and_nothing_more_is_taken() {
     });
 }
 
-fn sync_of(client: &Client) -> Sync {
+pub(super) fn sync_of(client: &Client) -> Sync {
     Sync { client: CLIENT, upto: ClientSeq(client.seq), groups: vec![(GROUP, client.epoch())] }
 }
 
