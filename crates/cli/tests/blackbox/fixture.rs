@@ -40,7 +40,7 @@ pub(crate) struct CommandOutput {
 }
 
 impl CommandOutput {
-    fn of(output: Output) -> CommandOutput {
+    pub(crate) fn of(output: Output) -> CommandOutput {
         CommandOutput {
             ok: output.status.success(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
