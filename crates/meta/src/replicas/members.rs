@@ -125,6 +125,13 @@ impl Shared {
         if rest.is_empty() {
             return refused(format!("{address} is the only member: the cluster needs it"));
         }
+        let silent = leading.core.borrow().silent_among(&rest, self.world.now());
+        if let Some(silent) = silent {
+            let silent = silent.join(", ");
+            return refused(format!(
+                "without {address} too few members answer: first start, or remove, {silent}"
+            ));
+        }
         if gone.id != leading.me.id {
             leading.parting.borrow_mut().push(gone.clone());
         }

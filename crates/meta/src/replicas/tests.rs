@@ -2,13 +2,14 @@
 //! copies become the same.
 
 mod full_disk;
+mod storm;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use types::messages::cluster::{MapGet, TopologySet};
-use types::messages::replica::{MetaLead, MetaLed, MetaRemove, MetaReport, MetaStatus};
+use types::messages::replica::{MemberReport, MetaLead, MetaLed, MetaRemove, MetaReport, MetaStatus};
 use types::messages::session::Role;
 use types::wire::Key;
 use types::{Buf, ClusterId, Epoch, MapVersion, ShardId};
@@ -37,7 +38,11 @@ struct Servers {
     simulation: Rc<Simulation>,
     /// Where they listen, on each machine.
     port: u16,
-    engines: BTreeMap<String, Engine>,
+    engines: RefCell<BTreeMap<String, Engine>>,
+    /// Those that were made to join the others.
+    joins: RefCell<BTreeSet<String>>,
+    /// How many stores a storm has taken away.
+    lost: Cell<u64>,
     /// How servers have ended by themselves.
     ended: Rc<RefCell<BTreeMap<String, String>>>,
 }
@@ -48,7 +53,7 @@ impl Servers {
             NODES.iter().map(|node| ((*node).to_owned(), Engine::memory_with_journal(JOURNAL))).collect();
         crate::create_cluster(&engines["ma"], CLUSTER).expect("empty");
         let simulation = Rc::new(Simulation::new(seed, options));
-        Servers { simulation, port: 1, engines, ended: Rc::default() }
+        Servers::of(simulation, 1, engines)
     }
 
     /// Another shard, with servers on the same machines.
@@ -58,13 +63,27 @@ impl Servers {
             .map(|node| ((*node).to_owned(), Engine::memory_with_journal("other journal")))
             .collect();
         crate::create_shard(&engines["ma"], CLUSTER, ShardId(1), LIST).expect("empty");
-        Servers { simulation: Rc::clone(&self.simulation), port: 2, engines, ended: Rc::default() }
+        Servers::of(Rc::clone(&self.simulation), 2, engines)
     }
 
-    /// Starts a server. All but the first were made to join it.
+    fn of(simulation: Rc<Simulation>, port: u16, engines: BTreeMap<String, Engine>) -> Servers {
+        let joins = NODES[1..].iter().map(|node| (*node).to_owned()).collect();
+        Servers {
+            simulation,
+            port,
+            engines: RefCell::new(engines),
+            joins: RefCell::new(joins),
+            lost: Cell::new(0),
+            ended: Rc::default(),
+        }
+    }
+
+    /// Starts a server.
     fn start(&self, node: &str) {
+        self.ended.borrow_mut().remove(node);
         let world = self.simulation.node(node);
-        let (engine, on, ended) = (self.engines[node].clone(), world.clone(), Rc::clone(&self.ended));
+        let (engine, on, ended) =
+            (self.engines.borrow()[node].clone(), world.clone(), Rc::clone(&self.ended));
         let listen = format!("{node}:{}", self.port);
         let service = MetaOptions {
             listen: listen.clone(),
@@ -73,12 +92,20 @@ impl Servers {
             first_shard: None,
             keeps_leaders: false,
         };
-        let join = (node != "ma").then(|| LIST.replace(":1", &format!(":{}", self.port)));
+        let join = self.joins.borrow().contains(node).then(|| LIST.replace(":1", &format!(":{}", self.port)));
         let (options, name) = (ServerOptions { service, advertise: listen, join }, node.to_owned());
         world.spawn("test", async move {
             let error = Server::new(on, engine, options).run(&|_| {}).await;
             ended.borrow_mut().insert(name, error.to_string());
         });
+    }
+
+    /// A server loses its store, and is started to get another one.
+    fn wipe(&self, node: &str, journal: &str) {
+        self.simulation.kill(node);
+        self.engines.borrow_mut().insert(node.to_owned(), Engine::memory_with_journal(journal));
+        self.joins.borrow_mut().insert(node.to_owned());
+        self.start(node);
     }
 
     /// All three have just been started, and the test's client.
@@ -124,7 +151,7 @@ impl Servers {
                 .expect("readable");
             pairs
         };
-        self.engines.values().map(all).collect()
+        self.engines.borrow().values().map(all).collect()
     }
 }
 
@@ -239,134 +266,6 @@ async fn work(world: World, seed: u64, number: u64, seen: Rc<RefCell<Seen>>, sto
         }
         world.sleep(world.random() % 100_000).await;
     }
-}
-
-async fn nemesis(servers: &Servers, world: &World, until: u64) {
-    let began = world.now();
-    let simulation = &servers.simulation;
-    while world.now() < until {
-        world.sleep(200_000 + world.random() % 3_000_000).await;
-        let node = NODES[world.random() as usize % 3];
-        let other = [NODES[(world.random() as usize) % 3], "client"][world.random() as usize % 2];
-        let pause = world.random() % 3_000_000;
-        match world.random() % 9 {
-            // Another server is to lead, while the old one, or the new one, may die.
-            7 | 8 => {
-                let peers = Peers::new(world.clone(), identity(Role::Client));
-                world.spawn("test", async move { drop(lead(&peers, node).await) });
-                if world.random().is_multiple_of(2) {
-                    world.sleep(world.random() % 20_000).await;
-                    let node = NODES[world.random() as usize % 3];
-                    simulation.power_cut(node);
-                    world.sleep(pause).await;
-                    servers.start(node);
-                }
-            }
-            0 => {
-                simulation.kill(node);
-                world.sleep(pause).await;
-                servers.start(node);
-            }
-            1 | 2 => {
-                simulation.kill_at(node, world.random() % 300, world.random().is_multiple_of(2));
-                world.sleep(pause).await;
-                if simulation.is_alive(node) {
-                    simulation.power_cut(node);
-                }
-                servers.start(node);
-            }
-            3 if node != other => {
-                simulation.partition(node, other, true);
-                world.sleep(pause).await;
-                simulation.partition(node, other, false);
-            }
-            4 => {
-                let others: Vec<&str> = NODES.into_iter().filter(|other| *other != node).collect();
-                let is_one_way = world.random().is_multiple_of(2);
-                let cut = |cut| {
-                    for other in &others {
-                        match is_one_way {
-                            true => simulation.cut_one_way(node, other, cut),
-                            false => simulation.partition(node, other, cut),
-                        }
-                    }
-                };
-                cut(true);
-                world.sleep(2 * pause).await;
-                cut(false);
-            }
-            5 => {
-                NODES.iter().for_each(|node| simulation.power_cut(node));
-                world.sleep(pause / 4).await;
-                NODES.iter().for_each(|node| servers.start(node));
-            }
-            // Those that have just begun may not have one yet.
-            _ if world.now() > began + 15_000_000 => {
-                simulation.slow_disk(node, JOURNAL, 100);
-                world.sleep(pause).await;
-                simulation.slow_disk(node, JOURNAL, 1);
-            }
-            _ => {}
-        }
-    }
-}
-
-fn storm(seed: u64) -> (u64, u64) {
-    // Every other time the faults begin before all three are members.
-    let begin = if seed.is_multiple_of(2) { Servers::together } else { Servers::begun };
-    let (servers, client) = begin(seed, SimOptions::drawn(seed));
-    let (seen, stop) = (Rc::new(RefCell::new(Seen::default())), Rc::new(Cell::new(false)));
-    for number in 0..3 {
-        let (seen, stop) = (Rc::clone(&seen), Rc::clone(&stop));
-        client.spawn("test", work(client.clone(), seed, number, seen, stop));
-    }
-    servers.simulation.block_on("client", async {
-        nemesis(&servers, &client, client.now() + 40_000_000).await;
-        stop.set(true);
-        let peers = Peers::new(client.clone(), identity(Role::Client));
-        let until = client.now() + RECOVERY_US;
-        while set(&peers, 1_000_000).await.is_err() {
-            assert!(client.now() < until, "seed {seed}: nobody leads");
-            client.sleep(100_000).await;
-        }
-        // Whoever is behind gets the rest.
-        client.sleep(5_000_000).await;
-        let floor = seen.borrow().newest;
-        let found = loop {
-            assert!(client.now() < until + RECOVERY_US, "seed {seed}: nobody leads");
-            match get(&peers).await {
-                Ok(found) => break found,
-                Err(_) => client.sleep(100_000).await,
-            }
-        };
-        seen.borrow_mut().see(seed, found, floor);
-    });
-    servers.assert_none_has_ended();
-    NODES.iter().for_each(|node| servers.simulation.kill(node));
-    // A start brings what only the journal has into the store, but for the last record, which another one settles.
-    NODES.iter().for_each(|node| servers.start(node));
-    servers.simulation.block_on("client", async {
-        client.sleep(8_000_000).await;
-    });
-    NODES.iter().for_each(|node| servers.simulation.kill(node));
-    NODES.iter().for_each(|node| servers.start(node));
-    servers.simulation.block_on("client", async { client.sleep(1_000_000).await });
-    let contents = servers.contents();
-    assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "seed {seed}: the copies differ");
-    let seen = seen.borrow();
-    (seen.sets, seen.gets)
-}
-
-#[test]
-fn what_was_answered_outlives_any_server() {
-    let seeds = std::env::var("SHOAL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
-    let (mut sets, mut gets) = (0, 0);
-    for seed in 0..seeds {
-        let (more_sets, more_gets) = storm(seed);
-        sets += more_sets;
-        gets += more_gets;
-    }
-    assert!(sets > 50 * seeds && gets > 100 * seeds, "{sets} changes and {gets} reads are no storm");
 }
 
 #[test]
@@ -509,16 +408,14 @@ fn a_follower_may_know_more_than_the_next_leader() {
 
 #[test]
 fn a_server_that_lost_its_store_gets_everything_again() {
-    let (mut servers, client) = Servers::together(2, SimOptions::default());
+    let (servers, client) = Servers::together(2, SimOptions::default());
     let peers = Peers::new(client.clone(), identity(Role::Client));
     servers.simulation.block_on("client", async {
         for value in 1..400 {
             set(&peers, value).await.expect("somebody leads");
         }
     });
-    servers.simulation.kill("mc");
-    servers.engines.insert("mc".to_owned(), Engine::memory_with_journal("another journal"));
-    servers.start("mc");
+    servers.wipe("mc", "another journal");
     servers.simulation.block_on("client", async {
         client.sleep(3_000_000).await;
         until_members(&client, 3).await;

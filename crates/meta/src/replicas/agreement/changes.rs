@@ -1,11 +1,23 @@
 //! A leader changes the members, one at a time.
 
-use super::{Members, TermCore, is_in};
+use types::messages::replica::MetaMember;
+
+use super::{Members, TermCore, is_in, majority};
 
 impl TermCore {
     /// A change of the members begins. Returns whether it may: the change before must have ended.
     pub(crate) fn begin_change(&mut self) -> bool {
         !std::mem::replace(&mut self.is_changing, true)
+    }
+
+    /// Which of these would not have a record that makes them the members, because they do not answer; `None` if a majority would have
+    /// it. Otherwise it could never be chosen, and no server could ever lead again: those that have it need one that is away, and do
+    /// not vote for the others.
+    pub(crate) fn silent_among(&self, members: &[MetaMember], now: u64) -> Option<Vec<String>> {
+        let answers = |member: &MetaMember| member.id == self.id || self.was_heard_lately(member.id, now);
+        let silent: Vec<_> = members.iter().filter(|member| !answers(member)).collect();
+        let is_enough = members.len() - silent.len() >= majority(members);
+        (!is_enough).then(|| silent.into_iter().map(|member| member.address.clone()).collect())
     }
 
     /// The members are these from now on, and the next record that is sealed says so. Returns whether they may be: something of this

@@ -17,6 +17,12 @@ impl Scope {
             return;
         }
         let members = mask(&core.members);
+        let is_enough = |ids: Ids| core.silent_among(&self.members[ids as usize], NOW).is_none();
+        let mut change = |ids: Ids| {
+            if is_enough(ids) {
+                actions.push(Action::Change(at, ids));
+            }
+        };
         for (place, server) in state.servers.iter().enumerate() {
             let here: Vec<u64> = [id_at(place, 0), id_at(place, 1)]
                 .into_iter()
@@ -28,10 +34,10 @@ impl Scope {
                     // One that was a member does not ask again.
                     let asks = server.follower().is_some_and(|core| !core.promises.was_member);
                     if last > 0 && last + 1 >= core.chosen && asks {
-                        actions.push(Action::Change(at, members | mask_of(server.id())));
+                        change(members | mask_of(server.id()));
                     }
                 }
-                [id] if core.members.len() > 1 => actions.push(Action::Change(at, members & !mask_of(*id))),
+                [id] if core.members.len() > 1 => change(members & !mask_of(*id)),
                 _ => {}
             }
         }

@@ -1,4 +1,5 @@
-//! Liveness: from every state, once nothing fails any more, a majority elects a leader, and what that one begins is chosen.
+//! Liveness: from every state, once nothing fails any more, a majority elects a leader, what that one begins is chosen, and a server
+//! without a store gets one and becomes a member.
 //!
 //! Only the obvious path is tried: writes end, all become free to vote, one of those that have most stands, and everything that is sent
 //! arrives.
@@ -24,6 +25,7 @@ impl Scope {
                 let core = &leads.core;
                 if core.chosen == core.begun && core.own == core.begun {
                     if core.chosen > core.base.number + 1 {
+                        self.lets_join(&mut state, at)?;
                         return state.wrong.map_or(Ok(()), Err);
                     }
                     self.propose(&mut state, at);
@@ -34,6 +36,44 @@ impl Scope {
             }
         }
         Err("no leader stays".to_owned())
+    }
+
+    /// Servers that ask become members, one after the other.
+    fn lets_join(&self, state: &mut State, at: usize) -> Result<(), String> {
+        for to in 0..state.servers.len() {
+            let id = state.servers[to].id();
+            let is_member = mask(&state.leads(at).core.members) & mask_of(id) != 0;
+            let asks = state.servers[to].follower().is_some_and(|core| !core.promises.was_member);
+            if is_member || !asks || self.transfers == 0 {
+                continue;
+            }
+            let chosen = state.leads(at).core.chosen;
+            state.server(at).now.engine = chosen;
+            self.sign(state, at, to);
+            self.finish(state, to);
+            (0..2).for_each(|part| self.part(state, at, to, part));
+            // The one that was there has lost its store.
+            let members = mask(&state.leads(at).core.members);
+            let old = (mask_of(id_at(to, 0)) | mask_of(id_at(to, 1))) & members;
+            if old != 0 {
+                self.change_to(state, at, members & !old)?;
+            }
+            self.change_to(state, at, members & !old | mask_of(id))?;
+        }
+        Ok(())
+    }
+
+    fn change_to(&self, state: &mut State, at: usize, members: Ids) -> Result<(), String> {
+        self.change(state, at, members);
+        self.propose(state, at);
+        for _ in 0..ROUNDS_MAX {
+            self.all_arrives(state, at);
+        }
+        let core = &state.leads(at).core;
+        match core.chosen == core.begun && mask(&core.members) == members && !core.is_changing {
+            true => Ok(()),
+            false => Err(format!("{members:b} do not become the members")),
+        }
     }
 
     fn elect(&self, state: &mut State) -> Option<usize> {

@@ -114,7 +114,7 @@ pub(super) fn removals_in_three_terms() -> Scope {
 
 /// A spare server gets the store, and joins.
 pub(super) fn joined() -> Scope {
-    Scope { servers: 4, stands: TWO, changes: 1, transfers: 1, ..Scope::new(1, 0) }
+    Scope { servers: 4, stands: TWO, changes: 1, transfers: 1, with_liveness: true, ..Scope::new(1, 0) }
 }
 
 /// A store is sent to a server that has one.

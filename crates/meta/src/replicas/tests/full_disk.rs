@@ -8,7 +8,7 @@ const RECORDS: u64 = 150;
 const HALF_AND_MORE: u64 = 80;
 
 fn set_full(servers: &Servers, node: &str, full: bool) {
-    let Engine::Memory(engine) = &servers.engines[node] else { panic!("it is in memory") };
+    let Engine::Memory(engine) = servers.engines.borrow()[node].clone() else { panic!("it is in memory") };
     engine.set_full(full);
 }
 

@@ -120,11 +120,11 @@ fn a_removed_server_does_not_join_again() {
 /// The file with its vote is there still, as after a damaged store was deleted.
 #[test]
 fn a_server_that_lost_its_store_gets_another_id() {
-    let (mut servers, client) = Servers::together(10, SimOptions::default());
+    let (servers, client) = Servers::together(10, SimOptions::default());
     let peers = Peers::new(client.clone(), identity(Role::Meta));
     let id = servers.simulation.block_on("client", async { status(&peers, "mc").await.expect("it runs").id });
     servers.simulation.kill("mc");
-    servers.engines.insert("mc".to_owned(), Engine::memory_with_journal(JOURNAL));
+    servers.engines.borrow_mut().insert("mc".to_owned(), Engine::memory_with_journal(JOURNAL));
     servers.start("mc");
     servers.simulation.block_on("client", async {
         client.sleep(3_000_000).await;
@@ -138,7 +138,7 @@ fn a_server_that_lost_its_store_gets_another_id() {
 /// A snapshot of its machine took its place: the leader has counted records that it lacks.
 #[test]
 fn a_directory_of_an_earlier_time_is_refused() {
-    let (mut servers, client) = Servers::together(11, SimOptions::default());
+    let (servers, client) = Servers::together(11, SimOptions::default());
     let peers = Peers::new(client.clone(), identity(Role::Client));
     let vote = format!("{JOURNAL}.vote");
     let (leads, node) = servers.simulation.block_on("client", async {
@@ -151,7 +151,7 @@ fn a_directory_of_an_earlier_time_is_refused() {
     servers.simulation.kill(node);
     let images = [JOURNAL, &vote].map(|disk| (disk, servers.simulation.record_disk(node, disk).0));
     let earlier = Engine::memory_with_journal(JOURNAL);
-    let pairs = servers.engines[node].pairs().expect("readable");
+    let pairs = servers.engines.borrow()[node].pairs().expect("readable");
     let pairs: Vec<_> = pairs.into_iter().map(|(key, value)| (key, Some(value))).collect();
     earlier.damage(&pairs).expect("it works");
     servers.start(node);
@@ -164,7 +164,7 @@ fn a_directory_of_an_earlier_time_is_refused() {
     });
     servers.simulation.kill(node);
     images.iter().for_each(|(disk, image)| servers.simulation.restore_disk(node, disk, image));
-    servers.engines.insert(node.to_owned(), earlier);
+    servers.engines.borrow_mut().insert(node.to_owned(), earlier);
     servers.start(node);
     servers.simulation.block_on("client", async {
         ended(&servers, &client, node, &MetaError::SetBack).await;
@@ -175,7 +175,7 @@ fn a_directory_of_an_earlier_time_is_refused() {
         // It is as good as lost: it begins again with nothing.
         servers.ended.borrow_mut().clear();
     });
-    servers.engines.insert(node.to_owned(), Engine::memory_with_journal(JOURNAL));
+    servers.engines.borrow_mut().insert(node.to_owned(), Engine::memory_with_journal(JOURNAL));
     servers.start(node);
     servers.simulation.block_on("client", async {
         client.sleep(3_000_000).await;
@@ -193,7 +193,7 @@ fn a_whole_store_arrives_under_load() {
     // Keys that the service has no use for: the parts of the store take long.
     let many = |at: u32| ([&[0x20][..], &at.to_be_bytes()].concat(), Some(vec![at as u8; 64 << 10]));
     let many: Vec<_> = (0..200).map(many).collect();
-    NODES[..2].iter().for_each(|node| servers.engines[*node].damage(&many).expect("it works"));
+    NODES[..2].iter().for_each(|node| servers.engines.borrow()[*node].damage(&many).expect("it works"));
     NODES[..2].iter().for_each(|node| servers.start(node));
     let stop = Rc::new(Cell::new(false));
     let (on, stopped) = (client.clone(), Rc::clone(&stop));
@@ -244,4 +244,30 @@ fn a_whole_store_arrives_under_load() {
     servers.simulation.block_on("client", async { client.sleep(1_000_000).await });
     let contents = servers.contents();
     assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "the copies differ");
+}
+
+/// Those that would be left could not have the record that removes it, and none of the others would be elected.
+#[test]
+fn a_member_that_is_needed_is_not_removed() {
+    let (servers, client) = Servers::together(13, SimOptions::default());
+    servers.simulation.block_on("client", async {
+        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let leads = leader(&client).await;
+        let others: Vec<_> = NODES.into_iter().filter(|node| *node != leads).collect();
+        servers.simulation.kill(others[0]);
+        client.sleep(3_000_000).await;
+        for needed in [leads.as_str(), others[1]] {
+            let remove = MetaRemove { address: format!("{needed}:1") };
+            let asked = peers.call_within(3_000_000, LIST, Epoch(0), &remove, Buf::empty()).await;
+            let error = asked.expect("two of three are there").0.error;
+            assert!(error.is_some_and(|error| error.contains("too few members answer")), "{needed}");
+        }
+        set(&peers, 1).await.expect("two of three are there");
+        // The one that is away may go.
+        let remove = MetaRemove { address: format!("{}:1", others[0]) };
+        let asked = peers.call_within(3_000_000, LIST, Epoch(0), &remove, Buf::empty()).await;
+        assert_eq!(asked.map(|(removed, _)| removed.error), Ok(None));
+        set(&peers, 2).await.expect("two of two are there");
+    });
+    servers.assert_none_has_ended();
 }
