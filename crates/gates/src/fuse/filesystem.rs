@@ -18,9 +18,8 @@ use fuser::{
 };
 use types::limits::SYMLINK_MAX;
 use types::messages::cluster::Mode;
-use types::messages::names::{FileKind, RenameHow, Renamed};
+use types::messages::names::FileKind;
 
-use super::answers::rename_how;
 use super::attributes::{directory, kind_of_mode, nanoseconds};
 use super::gate::{GENERATION, Gate, name, owner, writes};
 use super::interrupts::OnInterrupt;
@@ -286,36 +285,8 @@ impl Filesystem for Gate {
         let (from, to) = (self.inode(parent), self.inode(new_parent));
         let (entry, new_entry, asker) = (entry.to_owned(), new_entry.to_owned(), Asker::of(request));
         self.serve(request, OnInterrupt::Wait, async move |gate| {
-            let question = gate.dir_attrs.question(Instant::now());
-            let rename = async || {
-                let how = rename_how(flags)?;
-                let (name, new_name) = (name(&entry)?, name(&new_entry)?);
-                // An exchange makes nothing dead.
-                let meant = match how {
-                    RenameHow::Replace => gate.meant(asker, to, new_name)?,
-                    _ => None,
-                };
-                let moved = gate
-                    .ask(async |session| session.rename((from, name), (to, new_name), how, meant).await)
-                    .await?;
-                gate.dir_names.moved((from, name), (to, new_name), how == RenameHow::Exchange);
-                gate.file_names.moved((from, name), (to, new_name), moved.moved);
-                if let Some(exchanged) = moved.exchanged {
-                    gate.file_names.moved((to, new_name), (from, name), exchanged);
-                }
-                Ok(moved)
-            };
-            let moved = rename().await.inspect_err(|errno| gate.looks_again(asker, to, *errno));
-            gate.names_ahead.name_told(from, entry.as_bytes());
-            gate.names_ahead.name_told(to, new_entry.as_bytes());
-            match &moved {
-                Ok(Renamed { from, to, directories: false, .. }) => {
-                    [from, to].into_iter().for_each(|attr| gate.dir_attrs.changed_to(question, attr));
-                }
-                // The inode numbers of the directories that were moved or replaced are not known.
-                _ => gate.dir_attrs.some_changed(),
-            }
-            Gate::reply_done(moved.map(|_| ()), reply);
+            let renamed = gate.rename_in(asker, (from, &entry), (to, &new_entry), flags).await;
+            Gate::reply_done(renamed, reply);
         });
     }
 
