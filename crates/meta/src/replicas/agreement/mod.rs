@@ -151,10 +151,11 @@ impl ReplicaCore {
         self.is_incomplete || is_in(self.records.members(), id) || is_in(&self.records.chosen_members, id)
     }
 
-    /// Whether the others have removed this server.
+    /// Whether the others have removed this server. After a start, the record that made it a member may be the last one, of which it
+    /// does not know yet that it is chosen.
     pub(crate) fn is_removed(&self) -> bool {
-        let was_removed = self.promises.was_member && !self.is_surely_member() && !self.is_incomplete;
-        was_removed || self.is_disowned
+        let is_member = self.is_surely_member() || self.is_member();
+        (self.promises.was_member && !is_member && !self.is_incomplete) || self.is_disowned
     }
 
     /// What is to be written once a record is chosen that makes this server a member; `None` if that is known.
@@ -179,5 +180,26 @@ impl ReplicaCore {
     /// There was no room for a promise: it was not made.
     pub(crate) fn promise_failed(&mut self) {
         self.promising = self.term();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It ended for good once.
+    #[test]
+    fn a_server_that_starts_with_the_record_that_made_it_a_member_is_not_removed() {
+        let members = |ids: &[u64]| -> Members {
+            ids.iter().map(|id| MetaMember { id: *id, address: id.to_string() }).collect()
+        };
+        let mut records = Records::new(RecordPosition { number: 5, term: 1 }, members(&[1, 2]));
+        records.replace_tail(1, Some(members(&[1, 2, 3])));
+        let promises = Promises { id: 3, term: 1, vote: 0, was_member: true };
+        let mut core = ReplicaCore::restart(promises, records, false, 0);
+        assert!(!core.is_removed());
+        core.records.replace_tail(1, Some(members(&[1, 2])));
+        core.records.tail_is_chosen();
+        assert!(core.is_removed());
     }
 }

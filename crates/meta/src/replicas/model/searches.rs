@@ -117,6 +117,11 @@ pub(super) fn joined() -> Scope {
     Scope { servers: 4, stands: TWO, changes: 1, transfers: 1, with_liveness: true, ..Scope::new(1, 0) }
 }
 
+/// A server that has just become a member starts again.
+pub(super) fn joined_and_restarted() -> Scope {
+    Scope { first: 0b011, stands: 0b001, changes: 1, transfers: 1, restarts: 1, ..Scope::new(2, 0) }
+}
+
 /// A store is sent to a server that has one.
 pub(super) fn transferred() -> Scope {
     Scope { stands: TWO, transfers: 1, ..Scope::new(1, 1) }
@@ -168,6 +173,11 @@ fn leaders_hand_over() {
 fn members_go() {
     is_sound("two members", &two_members());
     is_sound("removals", &removals());
+}
+
+#[test]
+fn members_start_again() {
+    is_sound("joined and restarted", &joined_and_restarted());
 }
 
 #[test]
