@@ -8,6 +8,8 @@
 //! What the service has stored, and what a note with the bricks says, was stable once: the file never ends before that. A lost
 //! write to these bytes leaves the older ones.
 
+use std::ops::Range;
+
 use types::Refusal;
 use types::messages::cluster::Mode;
 
@@ -67,16 +69,22 @@ impl FileState {
         Some(end)
     }
 
-    /// Fails if bytes up to `end` are to be written beyond an end of the file that was lost. Fails with `Busy` if a truncation of this
-    /// mount has left stale bytes below `end` since the write began: they are zeroed first.
-    pub(crate) fn check_end(&self, end: u64) -> Result<(), ClientError> {
+    /// Fails if `bytes` may not be written now, because they are beyond an end of the file that was lost.
+    ///
+    /// While no `fsync` or `close` has reported the loss, bytes that begin beyond the end fail with its error: the kernel may have kept
+    /// an earlier error to itself, and its program believes that the bytes before these are there. They would be zeros.
+    ///
+    /// Fails with `Busy` if a truncation of this mount has left stale bytes since the write began: they are zeroed first.
+    pub(crate) fn check_end(&self, bytes: Range<u64>) -> Result<(), ClientError> {
         match self.loss {
-            _ if end <= self.size => Ok(()),
+            _ if bytes.end <= self.size => Ok(()),
             Some(loss) => Err(loss.error),
-            // Other clients may zero a shared file too, and the service refuses to let it grow over stale bytes.
-            None if self.mode() == Mode::Alone && self.stale_end > self.size => {
-                Err(ClientError::Refused(Refusal::Busy))
+            // Other clients may make a shared file longer, and may zero it. The service refuses to let it grow over stale bytes.
+            None if self.mode() != Mode::Alone => Ok(()),
+            None if bytes.start > self.size && self.wb_errors.unreported().is_err() => {
+                self.wb_errors.unreported()
             }
+            None if self.stale_end > self.size => Err(ClientError::Refused(Refusal::Busy)),
             None => Ok(()),
         }
     }

@@ -91,7 +91,7 @@ impl WriteBehind {
                 let geometry = self.link.routes.geometry_of(state.object);
                 let ((stripe, at), length) = (geometry.locate(offset), geometry.stripe());
                 let bytes = &bytes[..bytes.len().min(length - at)];
-                state.check_end(offset + bytes.len() as u64)?;
+                state.check_end(offset..offset + bytes.len() as u64)?;
                 let grown = state.stripes.get(&stripe).map(|s| s.growth(at, bytes.len(), length));
                 let grown = grown.unwrap_or_else(|| StripeWrites::default().growth(at, bytes.len(), length));
                 if self.unstable.flow.gather(room.as_ref(), grown) {

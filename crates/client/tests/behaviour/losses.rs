@@ -54,6 +54,29 @@ fn a_write_that_failed_beyond_the_end_leaves_no_hole() {
     });
 }
 
+/// The kernel splits long writes. It shows the error of the second part as a short write, so its program writes the rest again.
+#[test]
+fn the_rest_of_a_write_whose_begin_was_lost_leaves_no_hole() {
+    let cluster = Cluster::new(70, "2+1", 3);
+    cluster.run(async {
+        let (_mount, session) = cluster.mount("client").await;
+        let opened = session.create(ROOT, b"f", OWNER).await.unwrap();
+        let (handle, inode, begin) = (opened.handle, opened.attr.inode, pattern(4 * STRIPE, 1));
+        cluster.known().full = true;
+        session.write(handle, 0, &begin).await.unwrap();
+        cluster.sim.node("client").sleep(5 * SECOND).await;
+        let rest = async || session.write(handle, begin.len() as u64, &pattern(100, 2)).await.map(drop);
+        assert_eq!([rest().await, rest().await], [Err(FULL); 2]);
+        assert_eq!(session.getattr(inode).await.unwrap().size, 0);
+        assert_eq!(session.flush(handle).await, Err(FULL));
+        // From here on the program knows.
+        cluster.known().full = false;
+        assert_eq!(rest().await, Ok(()));
+        session.fsync(handle).await.unwrap_err();
+        assert_eq!(session.getattr(inode).await.unwrap().size, begin.len() as u64 + 100);
+    });
+}
+
 #[test]
 fn a_file_ends_where_the_first_bytes_were_lost() {
     let cluster = Cluster::new(63, "2+1", 3);
