@@ -2,7 +2,7 @@
 //!
 //! The mount lives in a network namespace behind a pair of virtual interfaces; the cluster is outside, and each of its daemons has an
 //! address of its own. A brick is cut off by a wrong address of the next hop in the mount's neighbour table: what is sent there vanishes,
-//! and nobody is told.
+//! and nobody hears of it.
 
 use std::fs::{self, File};
 use std::io::Write;

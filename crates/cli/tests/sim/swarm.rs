@@ -145,7 +145,7 @@ const RAILS_SEEDS: u64 = 4;
 /// One seed in so many has three metadata servers.
 const THREE_METAS_SEEDS: u64 = 3;
 
-/// In one seed in so many daemons do not reach each other for seconds.
+/// One seed of this number has daemons that do not reach each other for seconds.
 const UNREACHED_SEEDS: u64 = 4;
 
 /// One seed in so many has bricks with direct disks.

@@ -190,7 +190,7 @@ fn quick_requests_are_not_kept() {
     });
 }
 
-/// Of so many requests a sampler takes a part. Slow ones are all kept, with what they have waited for.
+/// Number of requests of which a sampler takes a part. Slow ones are all kept, with what they have waited for.
 #[test]
 fn on_a_busy_mount_no_slow_request_is_missed() {
     const SLOW: u64 = 8;

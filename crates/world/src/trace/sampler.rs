@@ -6,7 +6,7 @@ use std::cell::Cell;
 const WINDOW_US: u64 = 100_000;
 /// Requests of a window up to which each is traced.
 const TRACED_MAX: u64 = 50;
-/// At least one in so many is traced, however many there are: so it is soon seen when there are few again.
+/// At least one request of this number is traced, however many there are: the sampler soon sees when there are few again.
 const EVERY_MAX: u64 = 16;
 
 /// Says which requests are traced from their beginning. Such a trace costs some 5 % of a small read from RAM. So up to 500 requests
@@ -17,7 +17,7 @@ pub struct Sampler {
     since: Cell<u64>,
     /// Requests in it.
     count: Cell<u64>,
-    /// One in so many is traced, by the rate of the window before. Zero is as one.
+    /// One request of this number is traced, by the rate of the window before. Zero is as one.
     every: Cell<u64>,
 }
 

@@ -21,7 +21,7 @@ impl TermCore {
     }
 
     /// The members are these from now on, and the next record that is sealed says so. Returns whether they may be: something of this
-    /// term must be chosen before, or another leader's change could be chosen beside this one.
+    /// term must be chosen before, or another leader's change could be chosen as well.
     pub(crate) fn change(&mut self, members: Members) -> bool {
         let may_change = self.is_changing && self.chosen > self.base.number;
         if may_change {

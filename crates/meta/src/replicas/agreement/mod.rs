@@ -1,4 +1,4 @@
-//! What a metadata server decides, without files, clock and network: the tasks beside this module send, sync and sleep, and ask here.
+//! What a metadata server decides, without files, clock and network. The tasks around this module send, sync and sleep, and ask here.
 //! So the same code runs in the product, in the simulated world, and in a search of every order of events (`../model`).
 //!
 //! | file | what |

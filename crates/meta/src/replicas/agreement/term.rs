@@ -132,7 +132,7 @@ impl TermCore {
     }
 
     /// A call to a server, begun at `begun_us`, was answered; `last`: what it has [acknowledged](TermCore::acknowledged). Returns
-    /// whether the term goes on: then [`TermCore::count`] is due.
+    /// whether the term continues: then [`TermCore::count`] is due.
     pub(crate) fn answered(&mut self, id: u64, begun_us: u64, last: Option<u64>, answer: &Appended) -> bool {
         if answer.term > self.term {
             return false;

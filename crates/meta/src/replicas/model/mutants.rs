@@ -35,7 +35,7 @@ pub(super) enum Mutant {
     PromisingIgnored,
     /// A sign of a leader is heard after it has said that its term is over.
     LateSign,
-    /// A leader says that its term is over, and goes on.
+    /// A leader says that its term is over, and still leads.
     EndsBeforeDeposed,
     /// A record is begun while a leader hands over.
     BeginWhileEnding,
@@ -51,7 +51,7 @@ pub(super) enum Mutant {
     OnlyMemberByTail,
     /// A server that has lost its store keeps its id.
     SameId,
-    /// A leader without whom the members are chosen goes on.
+    /// A leader that is no member of the chosen ones still leads.
     RemovedLeads,
     /// A follower takes an older store than its own.
     OlderStore,

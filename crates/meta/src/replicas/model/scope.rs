@@ -119,7 +119,7 @@ pub(super) enum Action {
     Propose(usize),
     /// A leader shows a sign of life.
     Sign(usize, usize),
-    /// A leader sends chosen records that a server lacks: so many.
+    /// A leader sends this number of chosen records that a server lacks.
     CatchUp(usize, usize, usize),
     /// A leader counts who has what.
     Count(usize),

@@ -152,7 +152,7 @@ fn storm(seed: u64) -> (u64, u64, u64) {
             assert!(client.now() < until, "seed {seed}: nobody leads");
             client.sleep(100_000).await;
         }
-        // Whoever is behind gets the rest.
+        // A server that is behind gets the rest.
         client.sleep(5_000_000).await;
         let floor = seen.borrow().newest;
         let found = loop {
