@@ -1,13 +1,13 @@
 //! This brick passes a client's request on to a brick that the client does not reach.
 //!
 //! ```text
-//!   client ──✗──▶ primary
+//!   client ──x──▶ primary
 //!      │            ▲
 //!      └── Proxy ──▶ this brick: the same request, the same epoch, the client's own number in it
 //! ```
 //!
 //! It decides nothing. The primary compares the epoch, looks for the client among the fenced ones, and recognises a write that has
-//! also come another way. Who passes requests on in a client's name needs the cluster's key, and with that key anybody can
+//! also come another way. To pass requests on in a client's name takes the cluster's key, and with that key anybody can
 //! call the primary. Only what clients ask primaries is passed on, and only to bricks of the map: nobody gets by this at a request
 //! that is for members of a group.
 
