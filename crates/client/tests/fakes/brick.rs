@@ -8,6 +8,7 @@ use types::messages::brick::{
     UnitBytes, Write,
 };
 use types::messages::cluster::GroupConfig;
+use types::messages::proxy::Proxy;
 use types::messages::session::Role;
 use types::wire::{Record, Served, StageTimes};
 use types::{BrickId, Buf, Epoch, GroupId, Refusal, Seq, StripeKey, StripeSet};
@@ -112,6 +113,8 @@ async fn answer(
         FindBytes::KIND => known.borrow_mut().find_bytes(brick, call.epoch, &call.parse()?),
         FindStripes::KIND => known.borrow_mut().find_stripes(brick, &call.parse()?),
         ReadStripe::KIND => known.borrow_mut().read_stripe(brick, call.epoch, &call.parse()?),
+        // These bricks have no connections to each other.
+        Proxy::KIND => Err(Refusal::Unreached),
         _ => Err(Refusal::Unsupported),
     }
 }
