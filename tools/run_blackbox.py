@@ -8,7 +8,8 @@ loopback device, and a directory for temporary files. No other test, and nothing
 nothing outlives it: the kernel ends all that is left in its pid namespace. Tests still share the processors, the disks, the
 loop devices and the kernel's page cache.
 
-The longest tests begin first, as far as their times are known (--known). The files of a test that fails are kept. The exit
+The longest tests begin first, as far as their times are known (--known). Tests that make the machine busy on purpose (--alone) come
+last, one at a time: the others could not keep their time limits meanwhile. The files of a test that fails are kept. The exit
 code is 0 if every test passed, 1 if one failed, 2 if the program has no such test.
 """
 
@@ -104,6 +105,18 @@ class Run:
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopped: bool = False
 
+    def all(self, names: list[str], jobs: int, alone: str) -> None:
+        """Runs tests, `jobs` at a time, then those with `alone` in their names, one at a time."""
+        parts = [([name for name in names if alone not in name], jobs), ([name for name in names if alone in name], 1)]
+        for part, count in parts:
+            for name in part:
+                self.waiting.put(name)
+            workers = [threading.Thread(target=self.work_off, daemon=True) for _ in range(max(1, count))]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+
     def work_off(self) -> None:
         """Runs waiting tests, one after the other."""
         while not self.stopped:
@@ -193,6 +206,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="whole names of tests (default: all that are not ignored)")
     parser.add_argument("--program", type=Path, required=True, help="the test program")
     parser.add_argument("--jobs", type=int, default=1 + (os.cpu_count() or 1), help="tests at a time (default: one more than processors)")
+    parser.add_argument("--alone", default="busy_machine", metavar="WORDS", help="tests with these words in their names run alone (busy_machine)")
     parser.add_argument("--step", default="blackbox", help="what the times are called in FILE")
     parser.add_argument("--known", type=Path, metavar="FILE", help="times of an earlier run")
     parser.add_argument("--times", type=Path, metavar="FILE", help="where the times are appended")
@@ -208,15 +222,12 @@ def main() -> int:
     work = Path(tempfile.mkdtemp(prefix="shoal-"))
     work.chmod(0o755)
     run = Run(args.program.resolve(), work, args.show, args.limit)
-    for name in in_order(wanted, known_times(args.known)):
-        run.waiting.put(name)
     for end in (signal.SIGINT, signal.SIGTERM):
         signal.signal(end, lambda *_: (run.stop(), sys.exit(1)))
     begun = time.monotonic()
     print(f"running {len(wanted)} tests, {args.jobs} at a time", flush=True)
-    workers = [threading.Thread(target=run.work_off, daemon=True) for _ in range(max(1, args.jobs))]
-    for worker in workers:
-        worker.start()
+    order = in_order(wanted, known_times(args.known))
+    threading.Thread(target=run.all, args=(order, args.jobs, args.alone), daemon=True).start()
     outcomes = show(run, len(wanted), sys.stdout)
     if args.times:
         keep(args.times, args.step, outcomes)

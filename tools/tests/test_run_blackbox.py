@@ -14,7 +14,7 @@ from run_blackbox import in_order, keep, known_times, Outcome  # noqa: E402
 PROGRAM = r"""#!/bin/bash
 case "$*" in
   "--list --ignored") echo "late: test"; exit ;;
-  --list*) printf '%s: test\n' good bad none late alone leaves hangs; exit ;;
+  --list*) printf '%s: test\n' good bad none late alone leaves hangs works busy; exit ;;
 esac
 ok="test result: ok. 1 passed; 0 failed"
 case "$2" in
@@ -29,6 +29,8 @@ case "$2" in
     echo "$ok" ;;
   leaves) (sleep 1000 &) ; sleep 1001 & echo "$ok" ;;
   hangs) sleep 1002 ;;
+  works) touch "$0.works"; sleep 0.5; rm "$0.works"; echo "$ok" ;;
+  busy) sleep 0.2; [ ! -e "$0.works" ] || { echo "another test runs"; exit 1; }; echo "$ok" ;;
 esac
 """
 
@@ -96,6 +98,12 @@ class RunBlackbox(unittest.TestCase):
         self.assertEqual(ran.returncode, 1)
         self.assertIn("hangs was ended after", ran.stdout)
         self.assertIn("1 passed; 1 failed", ran.stdout)
+
+    def test_a_test_that_makes_the_machine_busy_runs_alone(self) -> None:
+        self.assertEqual(self.run_tests("busy", "works").returncode, 1)
+        ran = self.run_tests("--alone", "busy", "busy", "works")
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertIn("2 passed; 0 failed", ran.stdout)
 
     def test_the_longest_begin_first_and_unknown_ones_before_them(self) -> None:
         times = self.at / "times"
