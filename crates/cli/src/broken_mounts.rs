@@ -17,7 +17,7 @@ use crate::mountpoint::{FS_TYPE, MountDaemon, Mounted, mount_daemons, mounted};
 
 /// How long mounts may take to answer, all together.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two looks at those that are asked.
+/// Pause before `status` looks again which mounts have answered.
 const LOOK: Duration = Duration::from_millis(2);
 /// What the kernel's table has before the name of a volume.
 const SOURCE: &str = "shoal:";

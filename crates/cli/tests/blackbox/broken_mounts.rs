@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What status says of a mount that does not answer.
 fn broken(fixture: &Fixture, dir: &Path) -> Option<Value> {
-    let status = within(PATIENCE, "status beside a mount that does not answer", || fixture.status());
+    let status = within(PATIENCE, "status with a mount that does not answer", || fixture.status());
     let mounts = status["broken_mounts"].as_array().expect("a list").clone();
     mounts.into_iter().find(|mount| mount["dir"] == text(dir))
 }

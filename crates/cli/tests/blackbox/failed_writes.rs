@@ -75,7 +75,7 @@ fn a_write_that_found_no_room_leaves_no_zeros() {
     let all = write_and_close(appended, b"second line\n");
     check(&log, b"first line\nsecond line\n", all);
 
-    // Others see the same, also those that come later.
+    // A second mount, which comes later, shows the same.
     let other = fixture.mount("other");
     LENGTHS.iter().for_each(|len| check(&other.join(format!("f{len}")), &bytes(*len), false));
     check(&other.join("log"), b"first line\nsecond line\n", all);

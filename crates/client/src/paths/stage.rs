@@ -37,7 +37,7 @@ impl Io {
             (0..code.slots()).filter_map(|slot| Some((slot, outgoing.route.live(slot)?.0))).collect();
         let is_silent = |&(slot, brick): &(usize, BrickId)| {
             let address = outgoing.route.live(slot).map(|(_, address)| address);
-            address.is_some_and(|address| self.link.is_cut_off(brick, address))
+            address.is_some_and(|address| self.link.leave_if_unreached(brick, address))
                 || self.link.routes.is_suspect(brick, now)
         };
         if live.iter().any(is_silent) {

@@ -207,7 +207,7 @@ impl Link {
         request: &R,
         payload: Buf,
     ) -> Result<(R::Reply, Buf), CallError> {
-        if self.is_cut_off(brick, address) {
+        if self.leave_if_unreached(brick, address) {
             // Seldom, and large: not in every request's future.
             return Box::pin(self.ask_by_proxy(us, route, brick, request, payload)).await;
         }

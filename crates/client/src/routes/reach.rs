@@ -49,20 +49,20 @@ impl Link {
         match select(pin!(call), pin!(self.way_ended(route, brick, address))).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => {
-                let _ = self.is_cut_off(brick, address);
+                self.leave_if_unreached(brick, address);
                 Err(CallError::Unreachable)
             }
         }
     }
 
-    /// Whether this mount does not reach a brick. Then this thread's connections to it are dropped: one that has lost frames may stay
-    /// silent for long when new ones can be made.
-    pub(crate) fn is_cut_off(&self, brick: BrickId, address: &str) -> bool {
-        let is_cut_off = self.routes.is_unreached(brick);
-        if is_cut_off {
+    /// Drops this thread's connections to a brick that this mount does not reach. Returns whether it is such a brick. A connection
+    /// that has lost frames may stay silent for long when new ones can be made.
+    pub(crate) fn leave_if_unreached(&self, brick: BrickId, address: &str) -> bool {
+        let is_unreached = self.routes.is_unreached(brick);
+        if is_unreached {
             self.peers.forget(address);
         }
-        is_cut_off
+        is_unreached
     }
 
     async fn way_ended(&self, route: &Route, brick: BrickId, address: &str) {

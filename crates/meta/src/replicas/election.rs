@@ -33,7 +33,7 @@ impl Follower {
                 self.world.sleep(BEAT_US).await;
                 continue;
             }
-            // Those who do not know yet that the last leader has gone hear of it soon.
+            // A server that does not know yet that the last leader has gone hears of it soon.
             let times = if self.silence().await { TIMES } else { 1 };
             for time in 1..=times {
                 if let Some(elected) = self.stand().await {

@@ -64,7 +64,7 @@ impl Leading {
         }
     }
 
-    /// Addresses of those that could lead now. One that is far behind could not: changes would wait for it in vain.
+    /// Addresses of the servers that could lead now. One that is far behind could not: changes would wait for it in vain.
     pub(crate) fn successors(&self) -> Vec<String> {
         let core = self.core.borrow();
         if core.is_changing {

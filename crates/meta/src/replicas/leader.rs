@@ -23,9 +23,9 @@ pub(crate) struct Leading {
     pub(super) me: MetaMember,
     /// No borrow of it lasts over an await.
     pub(super) core: RefCell<TermCore>,
-    /// Those that get everything to become members.
+    /// The servers that get everything to become members.
     pub(super) others: RefCell<Vec<MetaMember>>,
-    /// Those that have just been removed, and should hear of it.
+    /// The servers that have just been removed, and should hear of it.
     pub(super) parting: RefCell<Vec<MetaMember>>,
     pub(super) history: RefCell<History>,
     pub(super) thrifty: RefCell<Thrifty>,

@@ -16,15 +16,15 @@ use super::leader::Leading;
 const LAG_US: u64 = 10_000;
 /// Time between two races, in microseconds.
 const RACE_US: u64 = 1_000_000;
-/// Time for those that are behind to get what they lack before a race, in microseconds.
+/// Time for servers that are behind to get what they lack before a race, in microseconds.
 const CATCH_UP_US: u64 = 2 * LAG_US;
-/// A record with more bytes goes to all at once: those that gather for the others stay few.
+/// A record with more bytes goes to all at once: few bytes gather for the others.
 const LARGE: usize = 16 << 10;
 
 /// Who gets records at once.
 #[derive(Default)]
 pub(super) struct Thrifty {
-    /// Those that do; if there are none, all do.
+    /// Their ids; if there are none, all do.
     first: BTreeSet<u64>,
     /// When they won; or since when all get records at once.
     since_us: u64,

@@ -21,7 +21,7 @@ const PAYLOADS_MAX: usize = 32 << 20;
 pub(super) struct Bounds {
     /// See [`PAYLOADS_MAX`].
     payloads: usize,
-    /// Those that have not proved the key; all threads of a listener share them.
+    /// The connections that have not proved the key; all threads of a listener share them.
     pub(super) unproved: Arc<Unproved>,
 }
 

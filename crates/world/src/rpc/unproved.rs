@@ -1,7 +1,9 @@
 //! Connections that have not proved the key of the cluster yet. A stranger can make any number of them: a listener keeps few.
 //!
 //! If one more comes, the address that has most of them loses its oldest one. So a stranger closes his own connections first, and a
-//! caller elsewhere has all the time that a handshake may take ([`HANDSHAKE_US`](super::handshake::HANDSHAKE_US)).
+//! caller elsewhere has all the time that a handshake may take ([`HANDSHAKE_US`](super::handshake::HANDSHAKE_US)). A stranger with
+//! many addresses has to make 128 connections within the milliseconds of a caller's handshake: of several addresses with the same
+//! number the oldest connection goes.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,7 +16,7 @@ use crate::{LineLimit, Notify};
 
 /// Most connections of a listener that have not proved the key.
 pub(super) const UNPROVED_MAX: usize = 128;
-/// Lines about those that were closed, of all listeners of this process.
+/// Log lines about closed connections, of all listeners of this process.
 static CLOSED: LineLimit = LineLimit::new();
 
 /// The connections of a listener that have not proved the key, of all its threads.
@@ -69,14 +71,15 @@ impl Unproved {
 }
 
 impl Kept {
-    /// Closes the oldest connection of the address that has most of them.
+    /// Closes the oldest connection of an address that has most of them.
     fn close_one(&mut self) {
         let mut counts = BTreeMap::<&str, usize>::new();
         for connection in self.connections.values() {
             *counts.entry(&connection.host).or_default() += 1;
         }
-        let host = counts.into_iter().max_by_key(|(_, count)| *count).map(|(host, _)| host);
-        let oldest = self.connections.iter().find(|(_, connection)| Some(&*connection.host) == host);
+        let most = counts.values().copied().max();
+        let has_most = |connection: &Connection| counts.get(&*connection.host).copied() == most;
+        let oldest = self.connections.iter().find(|(_, connection)| has_most(connection));
         let number = oldest.map(|(number, _)| *number);
         if let Some(connection) = number.and_then(|number| self.connections.remove(&number)) {
             connection.close.notify();
@@ -97,5 +100,26 @@ impl Handshaking {
 impl Drop for Handshaking {
     fn drop(&mut self) {
         self.unproved.lock().connections.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stranger who has many addresses must not choose whom the listener closes.
+    #[test]
+    fn of_addresses_with_one_connection_each_the_oldest_goes() {
+        let unproved = Arc::<Unproved>::default();
+        let hosts = (0..UNPROVED_MAX).map(|host| format!("127.0.0.{host}"));
+        let mut all: Vec<_> = hosts.map(|host| unproved.admit(&host, 0)).collect();
+        let caller = unproved.admit("198.18.0.1", 0);
+        let is_kept =
+            |handshaking: &Handshaking| unproved.lock().connections.contains_key(&handshaking.number);
+        assert!(!is_kept(&all[0]) && all[1..].iter().all(is_kept) && is_kept(&caller));
+        all.push(unproved.admit("127.0.1.1", 0));
+        assert!(is_kept(&caller) && !is_kept(&all[1]));
+        drop((all, caller));
+        assert!(unproved.lock().connections.is_empty());
     }
 }

@@ -10,9 +10,10 @@ impl TermCore {
         !std::mem::replace(&mut self.is_changing, true)
     }
 
-    /// Which of these would not have a record that makes them the members, because they do not answer; `None` if a majority would have
-    /// it. Otherwise it could never be chosen, and no server could ever lead again: those that have it need one that is away, and do
-    /// not vote for the others.
+    /// Which of these servers do not answer; `None` if a majority does.
+    ///
+    /// A record that makes these the members is chosen only if a majority of them takes it. Without that majority no server could ever
+    /// lead again: a server that has the record needs a server that is away, and does not vote for a server without the record.
     pub(crate) fn silent_among(&self, members: &[MetaMember], now: u64) -> Option<Vec<String>> {
         let answers = |member: &MetaMember| member.id == self.id || self.was_heard_lately(member.id, now);
         let silent: Vec<_> = members.iter().filter(|member| !answers(member)).collect();

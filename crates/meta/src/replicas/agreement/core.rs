@@ -61,7 +61,7 @@ pub(crate) struct ReplicaCore {
     pub(crate) heard_us: u64,
     /// The newest term of which its leader has said that it is over.
     pub(crate) ended: u64,
-    /// The newest term of which others have told.
+    /// The newest term in the answers of other servers.
     pub(crate) seen_term: u64,
     /// It is to stand for election at once.
     pub(crate) is_called: bool,

@@ -4,7 +4,7 @@
 //! | file | what |
 //! |---|---|
 //! | `core.rs` | what a server that does not lead knows and has promised; its members |
-//! | `records.rs` | which records a server has, which of those that come it takes, and what it then knows to be chosen |
+//! | `records.rs` | which records a server has, which new records it takes, and which ones it then knows to be chosen |
 //! | `follows.rs` | a follower votes, hears leaders, takes records and whole stores |
 //! | `stands.rs` | a follower becomes a candidate, and counts its votes |
 //! | `term.rs` | a leader counts records, holds its lease, ends |

@@ -4,7 +4,7 @@ use types::messages::replica::{RecordPosition, SentRecord};
 
 use super::Members;
 
-/// The record after those that are chosen. It may be replaced.
+/// The one record that may follow the chosen ones. Another record may replace it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Tail {
     term: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Taken {
     pub(crate) tail_is_chosen: bool,
     /// All from this one on are to be written; it is the next record, or replaces the last one.
     pub(crate) from: Option<usize>,
-    /// Those that are written are chosen, too; or, if there are none, the last record that is here.
+    /// The records that are written are chosen, too. If none is written, the last record here is.
     pub(crate) is_chosen: bool,
 }
 
@@ -56,7 +56,7 @@ impl Records {
         self.tail.is_some()
     }
 
-    /// The record after those that are chosen is this one, perhaps instead of another. `members`: those that it makes members.
+    /// Puts a record after the chosen ones, perhaps instead of another. It makes `members` the members.
     pub(crate) fn replace_tail(&mut self, term: u64, members: Option<Members>) {
         let members = members.unwrap_or_else(|| self.chosen_members.clone());
         self.tail = Some(Tail { term, members });
@@ -99,8 +99,8 @@ impl Records {
         Taken { tail_is_chosen, from: Some(0), is_chosen: record.number <= chosen }
     }
 
-    /// What to do with several records that have come, all of them chosen and without a gap, as far as they go on from those that are
-    /// here.
+    /// Decides which of several new records this server takes. All of them are chosen, without a gap. A record counts only if it
+    /// follows what is here.
     pub(crate) fn take_chosen(&self, sent: &[SentRecord], previous: RecordPosition) -> Taken {
         let (here, last) = (self.chosen.number, self.last());
         let number_of = |at: usize| sent[at].position.number;

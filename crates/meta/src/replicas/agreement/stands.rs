@@ -10,13 +10,13 @@ use crate::replicas::ELECTION_US;
 /// The votes for one candidate, or what it hears when it asks whether it would get them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Election {
-    /// Those who are asked.
+    /// The members that the candidate asks.
     pub(crate) members: Members,
     /// Who has granted a vote.
     pub(crate) voters: BTreeSet<u64>,
     /// How many say that the candidate is no member.
     strangers: usize,
-    /// The newest term of which those who refuse have told.
+    /// The newest term in the answers of members that refuse.
     seen_term: u64,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct TermCore {
     pub(crate) term: u64,
     /// Those of the last record, chosen or not.
     pub(crate) members: Members,
-    /// The last record that was chosen when the term began: those who have it need no older one.
+    /// The last record that was chosen when the term began: a server that has it needs no older one.
     pub(crate) base: RecordPosition,
     pub(crate) progress: BTreeMap<u64, Progress>,
     /// The last record that was sent.
@@ -178,7 +178,7 @@ impl TermCore {
     }
 }
 
-/// Whether a server has a record: at the end, or among those that are chosen. Another one may have its number.
+/// Whether a server has a record: as its last one, or among its chosen ones. A different record may have the same number.
 pub(crate) fn has(answer: &Appended, record: &RecordPosition) -> bool {
     answer.last == *record || answer.chosen >= record.number
 }

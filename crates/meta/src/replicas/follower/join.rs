@@ -3,7 +3,7 @@
 use super::*;
 
 impl Follower {
-    /// Asks those who are said to know to become a member, until it is one.
+    /// Asks the servers of `--join` to make this server a member, until it is one.
     pub(in crate::replicas) async fn join(&self) {
         let Some(servers) = self.options.join.clone() else { return std::future::pending().await };
         let me = MetaMember { id: self.id, address: self.options.advertise.clone() };

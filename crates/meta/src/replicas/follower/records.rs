@@ -90,7 +90,7 @@ impl Follower {
         Ok(appended.map_err(EngineError::Journal)?)
     }
 
-    /// The record after those that are chosen is this one. Returns its bytes for the journal.
+    /// Puts a record after the chosen ones. Returns its bytes for the journal.
     fn replace_tail(&self, position: RecordPosition, writes: Writes) -> Result<Buf, EngineError> {
         let members = members_in(&writes);
         let encoded = self.with_store(|store| store.replace_unchosen(writes))?;

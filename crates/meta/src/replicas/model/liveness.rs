@@ -1,8 +1,8 @@
 //! Liveness: from every state, once nothing fails any more, a majority elects a leader, what that one begins is chosen, and a server
 //! without a store gets one and becomes a member.
 //!
-//! Only the obvious path is tried: writes end, all become free to vote, one of those that have most stands, and everything that is sent
-//! arrives.
+//! The check tries only the obvious path: writes end, all servers become free to vote, a server with the most records stands, and
+//! every message arrives.
 
 use std::sync::Arc;
 

@@ -43,7 +43,7 @@ pub(super) enum Mutant {
     TwoChanges,
     /// The members change before something of the term is chosen.
     EarlyChange,
-    /// A change counts with a majority of those who were members before.
+    /// A change counts with a majority of the members before it.
     OldMajority,
     /// A leader that removes itself counts itself.
     CountsItself,

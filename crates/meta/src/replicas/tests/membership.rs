@@ -246,7 +246,7 @@ fn a_whole_store_arrives_under_load() {
     assert!(contents.windows(2).all(|pair| pair[0] == pair[1]), "the copies differ");
 }
 
-/// Those that would be left could not have the record that removes it, and none of the others would be elected.
+/// The rest could not agree on the record that removes it, and could elect nobody.
 #[test]
 fn a_member_that_is_needed_is_not_removed() {
     let (servers, client) = Servers::together(13, SimOptions::default());

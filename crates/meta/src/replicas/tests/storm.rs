@@ -22,7 +22,7 @@ impl Servers {
         self.lost.set(self.lost.get() + 1);
     }
 
-    /// Faults have ended: those that were removed begin again.
+    /// Faults have ended: removed servers begin again.
     async fn heal(&self, world: &World) {
         let until = world.now() + 3 * RECOVERY_US;
         let removed = MetaError::Removed.to_string();
@@ -114,7 +114,7 @@ async fn nemesis(servers: &Servers, world: &World, until: u64) {
                 world.sleep(pause / 4).await;
                 NODES.iter().for_each(|node| servers.start(node));
             }
-            // Those that have just begun may not have one yet.
+            // A server that has just begun may not have one yet.
             _ if world.now() > began + 15_000_000 => {
                 simulation.slow_disk(node, JOURNAL, 100);
                 world.sleep(pause).await;
