@@ -7,7 +7,7 @@
 //! themselves.
 //!
 //! Reading order: `cluster` (the state, and what may happen), `brick` (one slot: journal, disk, crash), `primary` (a
-//! primary), `joins` (a slot comes back), `possible` and `steps` (which steps may come next, and what each does), `oracle` (what clients may expect), `invariants` (what must hold in every
+//! primary), `joins` (a slot comes back), `possible`, `steps` and `primary_steps` (which steps may come next, and what each does), `oracle` (what clients may expect), `invariants` (what must hold in every
 //! state), `liveness` (what every state must lead to), `scopes` and `mutants` (the tests).
 
 mod brick;
@@ -21,5 +21,6 @@ mod mutants;
 mod oracle;
 mod possible;
 mod primary;
+mod primary_steps;
 mod scopes;
 mod steps;

@@ -1,5 +1,7 @@
 //! Requests about open files, which may have to wait for other clients.
 
+mod guards;
+
 use std::rc::Rc;
 
 use types::limits::{LEASE_US, NEAR_GROUPS_MAX, OPEN_NAMES_MAX};
@@ -12,6 +14,7 @@ use types::messages::names::{
 use types::wire::{Record, from_bytes, to_bytes};
 use types::{ClientId, Refusal, VolumeId};
 
+use self::guards::{Counted, Running, Truncation};
 use super::Shared;
 use crate::ops;
 use crate::state::{Change, State};
@@ -431,76 +434,5 @@ impl Shared {
             self.state.borrow_mut().volatile.truncations.end_zeroing(place, client, number);
         }
         done
-    }
-}
-
-/// An open, or a create that opens, in progress; a copy of the request waits for its end.
-struct Running<'a> {
-    shared: &'a Shared,
-    client: ClientId,
-    op: u64,
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        if let Some(session) = self.shared.state.borrow_mut().sessions.get_mut(self.client) {
-            session.end(self.op);
-        }
-        self.shared.settled.notify();
-    }
-}
-
-/// An open that is counted. If it is refused, or its client goes before the answer, the drop cancels it.
-struct Counted<'a> {
-    shared: &'a Shared,
-    place: VolumeInode,
-    client: ClientId,
-    write: bool,
-    done: bool,
-}
-
-impl<'a> Counted<'a> {
-    fn new(shared: &'a Shared, place: VolumeInode, client: ClientId, write: bool) -> Counted<'a> {
-        shared.state.borrow_mut().volatile.opens.open(place, client, write);
-        Counted { shared, place, client, write, done: false }
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            let mut state = self.shared.state.borrow_mut();
-            state.volatile.opens.give_up(self.place, self.client, self.write);
-            state.end_noting(self.place, self.client);
-            drop(state);
-            self.shared.settled.notify();
-        }
-    }
-}
-
-/// A truncation in progress.
-struct Truncation<'a> {
-    shared: &'a Shared,
-    place: VolumeInode,
-    client: ClientId,
-    /// The other clients were told to quiesce.
-    begun: bool,
-}
-
-impl<'a> Truncation<'a> {
-    fn new(shared: &'a Shared, place: VolumeInode, client: ClientId) -> Truncation<'a> {
-        shared.state.borrow_mut().volatile.opens.begin_truncate(place, client);
-        Truncation { shared, place, client, begun: false }
-    }
-}
-
-impl Drop for Truncation<'_> {
-    fn drop(&mut self) {
-        let volatile = &mut self.shared.state.borrow_mut().volatile;
-        volatile.opens.end_truncate(self.place, self.client);
-        if self.begun {
-            volatile.truncations.end(self.place);
-        }
-        self.shared.settled.notify();
     }
 }

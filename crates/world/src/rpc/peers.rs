@@ -1,14 +1,13 @@
 //! The caller's side: one connection per address, shared by all calls over it.
 
 mod doubts;
+mod link;
 mod reading;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 
 use futures_util::future::{select, select_all};
 use types::limits::CALL_TIMEOUT_US;
@@ -17,11 +16,11 @@ use types::messages::session::Meant;
 use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
 use types::{Buf, ClusterId, Epoch, RAIL, Refusal};
 
+pub(super) use self::link::Link;
+use self::link::{Open, Stage, Ticket, UnderWay};
 use super::connect::{LIST, Opened, connect, is_followed};
 use super::handshake::HANDSHAKE_US;
-use super::incoming::{Arriving, Incoming, ReceivePort, ReceiveReport};
-use super::latch::Latch;
-use super::meter::Meter;
+use super::incoming::{Incoming, ReceivePort, ReceiveReport};
 use super::outgoing::Requests;
 use super::rails::{Rail, Rails, is_cut};
 use super::send_queue::SendQueue;
@@ -294,224 +293,6 @@ impl Inner {
             self.cluster.set(theirs);
         }
         if self.cluster.get() == theirs { Ok(()) } else { Err(CallError::WrongCluster { theirs }) }
-    }
-}
-
-/// A connection, from the first request for it to its end.
-pub(super) struct Link {
-    address: Rc<str>,
-    /// When somebody wanted it first.
-    since_us: u64,
-    /// The server that is meant there.
-    meant: Meant,
-    /// Which of its server's addresses that is, if it has several.
-    rail: Option<Rail>,
-    stage: RefCell<Stage>,
-    /// Set once the stage is no longer `Opening`.
-    settled: Latch,
-    requests: Cell<u64>,
-    pending: RefCell<BTreeMap<u64, Pending>>,
-    /// Answers need no credit: no switch is on the way, or there is no window.
-    is_free: Cell<bool>,
-    /// Its server, to the receive window.
-    sender: pace::Sender,
-    /// When the server was heard last, or a call began while no other one waited.
-    heard_us: Cell<u64>,
-    /// Bytes of calls that are not answered: of the request or of the answer, whichever has more.
-    under_way: Cell<usize>,
-}
-
-#[derive(Default)]
-enum Stage {
-    #[default]
-    Opening,
-    Open(Rc<Open>),
-    Closed(CallError),
-}
-
-/// What an open connection has for its calls.
-struct Open {
-    send_queue: Rc<SendQueue>,
-    requests: Requests,
-    meter: Meter,
-    cluster: ClusterId,
-}
-
-/// A call that waits for its answer.
-#[derive(Default)]
-struct Pending {
-    waker: Option<Waker>,
-    answer: Option<Result<Frame, CallError>>,
-    /// Its credit, and pieces that have come.
-    arriving: Option<Rc<Arriving>>,
-    /// Set when something comes.
-    begun: Option<Begun>,
-}
-
-impl Pending {
-    fn put(&mut self, answer: Result<Frame, CallError>) {
-        self.answer = Some(answer);
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-}
-
-impl Link {
-    fn new(meant: Meant, address: &str, sender: pace::Sender, rail: Option<Rail>, since_us: u64) -> Link {
-        Link {
-            address: address.into(),
-            since_us,
-            meant,
-            rail,
-            stage: RefCell::default(),
-            settled: Latch::default(),
-            requests: Cell::new(0),
-            pending: RefCell::default(),
-            is_free: Cell::new(false),
-            sender,
-            heard_us: Cell::new(0),
-            under_way: Cell::new(0),
-        }
-    }
-
-    /// The address of its server.
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// The server that is meant there.
-    pub(super) fn meant(&self) -> Meant {
-        self.meant
-    }
-
-    /// Bytes of calls that are not answered.
-    pub(super) fn under_way(&self) -> usize {
-        self.under_way.get()
-    }
-
-    /// Whether calls wait, and nothing has come for so long.
-    pub(super) fn is_silent(&self, now_us: u64, silence_us: u64) -> bool {
-        now_us >= self.heard_us.get() + silence_us && !self.pending.borrow().is_empty()
-    }
-
-    /// Why it is closed, if that is not that nobody is there.
-    fn refused(&self) -> Option<CallError> {
-        match &*self.stage.borrow() {
-            Stage::Closed(error) if *error != CallError::Unreachable => Some(*error),
-            _ => None,
-        }
-    }
-
-    fn open(&self) -> Result<Rc<Open>, CallError> {
-        match &*self.stage.borrow() {
-            Stage::Opening => Err(CallError::Unreachable),
-            Stage::Open(open) => Ok(open.clone()),
-            Stage::Closed(error) => Err(*error),
-        }
-    }
-
-    /// Closes it for all calls. The first reason is kept.
-    fn close(&self, error: CallError) {
-        let mut stage = self.stage.borrow_mut();
-        if matches!(*stage, Stage::Closed(_)) {
-            return;
-        }
-        let old = std::mem::replace(&mut *stage, Stage::Closed(error));
-        drop(stage);
-        if let Stage::Open(open) = old {
-            open.send_queue.close();
-        }
-        self.settled.set();
-        self.pending.borrow_mut().values_mut().for_each(|pending| pending.put(Err(error)));
-    }
-}
-
-/// Counts the bytes of a call at its connection until it is dropped.
-struct UnderWay<'a>(&'a Link, usize);
-
-impl<'a> UnderWay<'a> {
-    fn new(link: &'a Link, bytes: usize) -> UnderWay<'a> {
-        link.under_way.set(link.under_way.get() + bytes);
-        UnderWay(link, bytes)
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.under_way.set(self.0.under_way.get() - self.1);
-    }
-}
-
-/// A waiting call's entry in `pending`, and what waits of a large request; removed when dropped.
-struct Ticket<'a> {
-    link: &'a Link,
-    open: &'a Open,
-    id: u64,
-    is_large: bool,
-}
-
-impl<'a> Ticket<'a> {
-    /// Also returns how many bytes of the answer, which has up to `expected`, may be sent without an announcement: none if a
-    /// large request expects it.
-    fn new(
-        link: &'a Link,
-        open: &'a Open,
-        incoming: &Rc<Incoming>,
-        expected: Option<usize>,
-        begun: Option<&Begun>,
-    ) -> (Ticket<'a>, u32) {
-        let id = link.requests.get() + 1;
-        link.requests.set(id);
-        let mut pending = Pending { begun: begun.cloned(), ..Pending::default() };
-        let is_large = expected.is_none();
-        let credit = if link.is_free.get() && !is_large {
-            u32::MAX
-        } else {
-            let (arriving, credit) = Arriving::new(incoming, link.sender, expected.unwrap_or(0));
-            pending.arriving = Some(Rc::new(arriving));
-            u32::try_from(credit).unwrap_or(u32::MAX)
-        };
-        if link.pending.borrow().is_empty() {
-            link.heard_us.set(incoming.now());
-        }
-        link.pending.borrow_mut().insert(id, pending);
-        (Ticket { link, open, id, is_large }, credit)
-    }
-
-    /// How long the answer waited for credit, in microseconds.
-    fn credit_us(&self) -> u64 {
-        let pending = self.link.pending.borrow();
-        pending
-            .get(&self.id)
-            .and_then(|pending| pending.arriving.as_ref())
-            .map_or(0, |arriving| arriving.credit_us())
-    }
-
-    async fn answer(&self) -> Result<Frame, CallError> {
-        poll_fn(|cx| {
-            let mut pending = self.link.pending.borrow_mut();
-            let Some(place) = pending.get_mut(&self.id) else {
-                return Poll::Ready(Err(CallError::Unreachable));
-            };
-            if let Some(answer) = place.answer.take() {
-                return Poll::Ready(answer);
-            }
-            place.waker = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        // Its credit goes back outside of the borrow.
-        let gone = self.link.pending.borrow_mut().remove(&self.id);
-        drop(gone);
-        if self.is_large {
-            self.open.requests.give_up(self.id, &self.open.send_queue);
-        }
     }
 }
 

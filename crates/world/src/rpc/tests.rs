@@ -5,7 +5,9 @@ mod announced;
 mod credit;
 mod doubts;
 mod rails;
+mod real;
 mod relay;
+mod strangers;
 mod unproved;
 
 use std::cell::Cell;
@@ -131,6 +133,41 @@ impl Record for Cargo {
 
 impl Request for Cargo {
     type Reply = Cargo;
+}
+
+fn with_threads(
+    threads: usize,
+    begun: impl Fn(u64) + Send + 'static,
+    test: impl AsyncFn(&World, Peers, &str),
+) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let stop = crate::Notify::new();
+    let stopped = stop.wait();
+    let server = std::thread::spawn(move || {
+        let world = World::real().unwrap();
+        world.block_on(async {
+            // A second address of this machine passes for another machine: large answers need credit.
+            let address = if threads == 1 { "127.0.0.1:0" } else { "127.0.0.2:0" };
+            let listener = world.listen(address).await.unwrap();
+            tell.send(listener.address()).unwrap();
+            let handler = adder(world.clone(), begun);
+            let identity = identity(Role::Brick);
+            let serving = serve_on_threads(&world, listener, &identity, threads, handler).unwrap();
+            // When it is dropped, it waits for its threads.
+            select(serving, pin!(stopped)).await;
+        });
+    });
+    let address = told.recv().unwrap();
+    let world = World::real().unwrap();
+    world.block_on(async {
+        test(&world, Peers::new(world.clone(), identity(Role::Client)), &address).await;
+    });
+    stop.notify();
+    server.join().unwrap();
+}
+
+fn request<R: Record>(record: &R) -> Frame {
+    Frame::new(R::KIND, 0, CLUSTER, Epoch(0), Flags::REQUEST, wire::to_bytes(record), Buf::empty())
 }
 
 #[test]
@@ -386,97 +423,6 @@ fn a_server_that_is_dropped_lets_go_of_everything() {
     });
 }
 
-#[test]
-fn strangers_hear_why() {
-    with_server(async |_, client, peers| {
-        let with = |cluster, key| {
-            Peers::new(client.clone(), Identity { cluster, key, role: Role::Client, name: String::new() })
-        };
-        let stranger = with(CLUSTER, Key::OPEN);
-        assert_eq!(ask(&stranger, 2).await, Err(CallError::WrongKey));
-        let stranger = with(ClusterId([8; 16]), Key([9; 32]));
-        assert_eq!(ask(&stranger, 2).await, Err(CallError::WrongCluster { theirs: CLUSTER }));
-        let newcomer = with(ClusterId::default(), Key([9; 32]));
-        assert_eq!(newcomer.cluster(), ClusterId::default());
-        assert_eq!(ask(&newcomer, 2).await, told(2));
-        assert_eq!(newcomer.cluster(), CLUSTER);
-        assert_eq!(ask(&peers, 2).await, told(2));
-    });
-}
-
-/// Sends frames as they are; what comes back to the last one.
-async fn say(client: &World, frames: Vec<Frame>) -> Option<Frame> {
-    let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
-    let count = frames.len();
-    let mut last = None;
-    for frame in frames {
-        let _ = sender.send(frame).await;
-    }
-    for _ in 0..count {
-        last = receiver.recv().await.ok()?;
-        last.as_ref()?;
-    }
-    last
-}
-
-fn request<R: Record>(record: &R) -> Frame {
-    Frame::new(R::KIND, 0, CLUSTER, Epoch(0), Flags::REQUEST, wire::to_bytes(record), Buf::empty())
-}
-
-fn refused(frame: Option<Frame>) -> Option<Refusal> {
-    let frame = frame?;
-    assert!(frame.header.flags.is_refusal());
-    assert_eq!(frame.header.cluster, ClusterId::default(), "a stranger does not learn the cluster");
-    Some(wire::from_bytes::<Refused>(&frame.record).unwrap().reason)
-}
-
-#[test]
-fn a_handshake_out_of_order_is_refused() {
-    with_server(async |_, client, peers| {
-        let hello = Hello {
-            version_min: VERSION,
-            version_max: VERSION,
-            role: Role::Client,
-            nonce: [3; 32],
-            meant: Meant::Any,
-            address: SERVER.to_owned(),
-        };
-        let newer = Hello { version_min: VERSION + 1, version_max: VERSION + 9, ..hello.clone() };
-        assert_eq!(refused(say(client, vec![request(&newer)]).await), Some(Refusal::Unsupported));
-        let mut newer = request(&hello);
-        newer.header.version = VERSION + 1;
-        assert_eq!(refused(say(client, vec![newer]).await), Some(Refusal::Unsupported));
-        assert_eq!(refused(say(client, vec![request(&Ask(1))]).await), Some(Refusal::Malformed));
-        let forged = types::messages::session::Prove { proof: [1; 32] };
-        let answer = say(client, vec![request(&hello), request(&forged)]).await;
-        assert_eq!(refused(answer), Some(Refusal::AccessDenied));
-        assert_eq!(ask(&peers, 2).await, told(2));
-    });
-}
-
-#[test]
-fn garbage_and_silence_are_dropped() {
-    with_server(async |sim, client, peers| {
-        for round in 0..50 {
-            let (mut sender, mut receiver) = client.connect(SERVER).await.unwrap().split();
-            let mut bytes = vec![0; 1 + round * 7];
-            client.random_bytes(&mut bytes);
-            if round % 2 == 0 {
-                let magic = bytes.len().min(4);
-                bytes[..magic].copy_from_slice(&wire::MAGIC[..magic]);
-            }
-            sender.send_bytes(bytes).await.unwrap();
-            assert!(!matches!(receiver.recv().await, Ok(Some(_))));
-        }
-        let (_silent, mut receiver) = client.connect(SERVER).await.unwrap().split();
-        let before = sim.now();
-        assert!(!matches!(receiver.recv().await, Ok(Some(_))));
-        // The server's clock for it started while our connect was on its way back.
-        assert!((4_900_000..6_000_000).contains(&(sim.now() - before)));
-        assert_eq!(ask(&peers, 2).await, told(2));
-    });
-}
-
 /// How many seeds a test tries; `SHOAL_SEEDS` says more.
 fn seeds(default: u64) -> u64 {
     std::env::var("SHOAL_SEEDS").map_or(default, |text| text.parse().unwrap())
@@ -531,165 +477,4 @@ fn on_a_rough_network_answers_are_right_or_none_comes() {
             }
         });
     }
-}
-
-/// A server in a thread and a ring of its own, for as long as `test` runs.
-/// With a server of one thread, and with one of several.
-fn with_real_server(test: impl AsyncFn(&World, Peers, &str)) {
-    for threads in [1, 3] {
-        with_threads(threads, |_| {}, &test);
-    }
-}
-
-fn with_threads(
-    threads: usize,
-    begun: impl Fn(u64) + Send + 'static,
-    test: impl AsyncFn(&World, Peers, &str),
-) {
-    let (tell, told) = std::sync::mpsc::channel();
-    let stop = crate::Notify::new();
-    let stopped = stop.wait();
-    let server = std::thread::spawn(move || {
-        let world = World::real().unwrap();
-        world.block_on(async {
-            // A second address of this machine passes for another machine: large answers need credit.
-            let address = if threads == 1 { "127.0.0.1:0" } else { "127.0.0.2:0" };
-            let listener = world.listen(address).await.unwrap();
-            tell.send(listener.address()).unwrap();
-            let handler = adder(world.clone(), begun);
-            let identity = identity(Role::Brick);
-            let serving = serve_on_threads(&world, listener, &identity, threads, handler).unwrap();
-            // When it is dropped, it waits for its threads.
-            select(serving, pin!(stopped)).await;
-        });
-    });
-    let address = told.recv().unwrap();
-    let world = World::real().unwrap();
-    world.block_on(async {
-        test(&world, Peers::new(world.clone(), identity(Role::Client)), &address).await;
-    });
-    stop.notify();
-    server.join().unwrap();
-}
-
-#[test]
-fn several_threads_keep_the_order_of_each_connection() {
-    let order: std::sync::Arc<std::sync::Mutex<Vec<u64>>> = std::sync::Arc::default();
-    let witness = order.clone();
-    let (callers, calls) = (8, 500);
-    with_threads(
-        4,
-        move |number| witness.lock().unwrap().push(number),
-        async |world, _, address| {
-            let done = Rc::new(Cell::new(0));
-            for caller in 0..callers {
-                let peers = Peers::new(world.clone(), identity(Role::Client));
-                // From the second call on, the connection is there and the order is the caller's.
-                let first = caller * 10_000;
-                peers.call(address, Epoch(5), &Ask(first), Buf::empty()).await.unwrap();
-                for number in first + 1..first + calls {
-                    let (peers, done, address) = (peers.clone(), done.clone(), address.to_owned());
-                    world.spawn("test", async move {
-                        let answer = peers.call(&address, Epoch(5), &Ask(number), Buf::empty()).await;
-                        assert_eq!(answer, Ok((Told(number + 1), Buf::empty())));
-                        done.set(done.get() + 1);
-                    });
-                }
-            }
-            while done.get() < callers * (calls - 1) {
-                world.sleep(1000).await;
-            }
-        },
-    );
-    let order = order.lock().unwrap();
-    for caller in 0..callers {
-        let own: Vec<u64> = order.iter().copied().filter(|number| number / 10_000 == caller).collect();
-        let expected: Vec<u64> = (0..calls).map(|number| caller * 10_000 + number).collect();
-        assert_eq!(own, expected);
-    }
-}
-
-#[test]
-fn calls_over_real_sockets_are_answered_or_refused() {
-    with_real_server(async |world, peers, address| {
-        let ask = async |number: u64| {
-            peers.call(address, Epoch(5), &Ask(number), Buf::from(vec![number as u8; 300])).await
-        };
-        assert_eq!(ask(2).await, told(2));
-        assert_eq!(ask(NO).await, Err(CallError::Refused(Refusal::NoSpace)));
-        let done = Rc::new(Cell::new(0));
-        for number in 0..1000 {
-            let (peers, done, address) = (peers.clone(), done.clone(), address.to_owned());
-            let payload = Buf::from(vec![1; number as usize * 64]);
-            world.spawn("test", async move {
-                let answer = peers.call(&address, Epoch(5), &Ask(number), payload.clone()).await;
-                assert_eq!(answer, Ok((Told(number + 1), payload)));
-                done.set(done.get() + 1);
-            });
-        }
-        while done.get() < 1000 {
-            world.sleep(1000).await;
-        }
-        let late = peers.call_within(50_000, address, Epoch(5), &Ask(NEVER), Buf::empty()).await;
-        assert_eq!(late, Err(CallError::Unreachable));
-        assert_eq!(ask(2).await, told(2));
-        let stranger = Identity { key: Key::OPEN, ..identity(Role::Client) };
-        let stranger = Peers::new(world.clone(), stranger);
-        let answer = stranger.call(address, Epoch(5), &Ask(2), Buf::empty()).await;
-        assert_eq!(answer, Err(CallError::WrongKey));
-    });
-}
-
-#[test]
-fn garbage_over_real_sockets_is_dropped() {
-    use std::io::{Read, Write};
-    with_real_server(async |_, peers, address| {
-        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 4096], &wire::MAGIC.repeat(40)] {
-            let mut stream = std::net::TcpStream::connect(address).unwrap();
-            stream.write_all(garbage).unwrap();
-            stream.shutdown(std::net::Shutdown::Write).unwrap();
-            let mut back = Vec::new();
-            // Closed or reset, and nothing said.
-            let _ = stream.read_to_end(&mut back);
-            assert!(back.is_empty());
-        }
-        assert_eq!(peers.call(address, Epoch(5), &Ask(2), Buf::empty()).await, Ok((Told(3), Buf::empty())));
-    });
-}
-
-/// `cargo test --release -p world -- --ignored --nocapture speed`
-#[test]
-#[ignore = "prints a figure"]
-fn speed_of_simulated_calls() {
-    let begun = std::time::Instant::now();
-    let (seeds, calls) = (200, 1000);
-    for seed in 0..seeds {
-        let sim = Simulation::new(seed, SimOptions::default());
-        let (server, client) = (sim.node("server"), sim.node("client"));
-        sim.block_on("client", async {
-            start(&server, |_| {}).await;
-            let peers = Peers::new(client.clone(), identity(Role::Client));
-            for number in 0..calls {
-                ask(&peers, number).await.unwrap();
-            }
-        });
-    }
-    let each = begun.elapsed().as_nanos() / u128::from(seeds * calls);
-    println!("{each} ns for a call, with its answer and all else that it takes");
-}
-
-#[test]
-#[ignore = "prints a figure"]
-fn speed_of_real_calls() {
-    with_real_server(async |world, peers, address| {
-        let calls = 20_000;
-        for payload in [Buf::empty(), Buf::from(vec![1; 4096]), Buf::from(vec![1; 128 << 10])] {
-            let begun = world.now();
-            for _ in 0..calls {
-                peers.call(address, Epoch(5), &Ask(2), payload.clone()).await.unwrap();
-            }
-            let each = (world.now() - begun) * 1000 / calls;
-            println!("{each} ns for a call and its answer of {} bytes over loopback", payload.len());
-        }
-    });
 }
