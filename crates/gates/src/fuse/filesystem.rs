@@ -16,11 +16,10 @@ use fuser::{
     ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, RequestId, TimeOrNow,
     WriteFlags,
 };
-use types::limits::SYMLINK_MAX;
 use types::messages::cluster::Mode;
 use types::messages::names::FileKind;
 
-use super::attributes::{directory, kind_of_mode, nanoseconds};
+use super::attributes::{directory, nanoseconds};
 use super::gate::{GENERATION, Gate, name, owner, writes};
 use super::interrupts::OnInterrupt;
 use super::retries::Asker;
@@ -166,19 +165,7 @@ impl Filesystem for Gate {
         let (parent, entry, asker) = (self.inode(parent), entry.to_owned(), Asker::of(request));
         let owner = owner(request, mode);
         self.serve(request, OnInterrupt::Finish, async move |gate| {
-            let make = async || {
-                let name = name(&entry)?;
-                let kind = kind_of_mode(mode).ok_or(Errno::EINVAL)?;
-                gate.ask_in(parent, async |session| session.make_node(parent, name, kind, owner, rdev).await)
-                    .await
-            };
-            let made = make().await;
-            gate.names_ahead.name_told(parent, entry.as_bytes());
-            if let Ok(made) = &made {
-                gate.told_file_name(parent, entry.as_bytes(), &made.attr);
-            }
-            let made = made.map_err(|errno| gate.error_in(asker, parent, errno));
-            gate.reply_entry(made.map(|made| made.attr), reply);
+            gate.reply_entry(gate.mknod_in(asker, parent, &entry, (mode, owner, rdev)).await, reply);
         });
     }
 
@@ -194,62 +181,21 @@ impl Filesystem for Gate {
         let (parent, entry, asker) = (self.inode(parent), entry.to_owned(), Asker::of(request));
         let owner = owner(request, mode);
         self.serve(request, OnInterrupt::Finish, async move |gate| {
-            let make = async || {
-                let name = name(&entry)?;
-                gate.ask_in(parent, async |session| session.mkdir(parent, name, owner).await).await
-            };
-            let made = make().await;
-            match &made {
-                Ok(made) => gate.told_name(parent, entry.as_bytes(), Some(&made.attr)),
-                Err(_) => gate.names_ahead.name_told(parent, entry.as_bytes()),
-            }
-            let made = made.map_err(|errno| gate.error_in(asker, parent, errno));
-            gate.reply_entry(made.map(|made| made.attr), reply);
+            gate.reply_entry(gate.mkdir_in(asker, parent, &entry, owner).await, reply);
         });
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let (parent, entry, thread) = (self.inode(parent), entry.to_owned(), request.pid());
         self.serve(request, OnInterrupt::Wait, async move |gate| {
-            let remove = async || {
-                let name = name(&entry)?;
-                gate.ask_in(parent, async |session| session.unlink(parent, name).await).await
-            };
-            let gone = remove().await;
-            gate.names_ahead.name_told(parent, entry.as_bytes());
-            if let Ok(gone) = &gone
-                && !gate.mount.is_exclusive()
-            {
-                gate.names_ahead.removed(thread, parent, Instant::now());
-                gate.kernel_cache.removed(gone.inode);
-                gate.file_names.removed(parent, entry.as_bytes(), gone.inode);
-            }
-            Gate::reply_done(gone.map(|_| ()), reply);
+            Gate::reply_done(gate.unlink_in(thread, parent, &entry).await, reply);
         });
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let (parent, entry, asker) = (self.inode(parent), entry.to_owned(), Asker::of(request));
         self.serve(request, OnInterrupt::Wait, async move |gate| {
-            let remove = async || {
-                let name = name(&entry)?;
-                let meant = gate.meant(asker, parent, name)?;
-                gate.ask_in(parent, async |session| session.rmdir(parent, name, meant).await).await
-            };
-            let gone = remove().await;
-            gate.names_ahead.name_told(parent, entry.as_bytes());
-            match &gone {
-                Ok(gone) => {
-                    gate.dir_names.forget(parent, entry.as_bytes());
-                    gate.dir_attrs.changed(gone.inode);
-                }
-                // The name may be gone in spite of the error.
-                Err(errno) => {
-                    gate.looks_again(asker, parent, *errno);
-                    gate.dir_attrs.some_changed();
-                }
-            }
-            Gate::reply_done(gone.map(|_| ()), reply);
+            Gate::reply_done(gate.rmdir_in(asker, parent, &entry).await, reply);
         });
     }
 
@@ -258,17 +204,7 @@ impl Filesystem for Gate {
         let owner = owner(request, 0o777);
         let target = target.as_os_str().as_bytes().to_vec();
         self.serve(request, OnInterrupt::Finish, async move |gate| {
-            let make = async || {
-                let name = name(&entry)?;
-                if target.len() > SYMLINK_MAX {
-                    return Err(Errno::ENAMETOOLONG);
-                }
-                gate.ask_in(parent, async |session| session.symlink(parent, name, &target, owner).await).await
-            };
-            let made = make().await;
-            gate.names_ahead.name_told(parent, entry.as_bytes());
-            let made = made.map_err(|errno| gate.error_in(asker, parent, errno));
-            gate.reply_entry(made.map(|made| made.attr), reply);
+            gate.reply_entry(gate.symlink_in(asker, parent, &entry, (&target, owner)).await, reply);
         });
     }
 
@@ -301,18 +237,7 @@ impl Filesystem for Gate {
         let (inode, parent) = (self.inode(inode), self.inode(new_parent));
         let (entry, asker) = (new_entry.to_owned(), Asker::of(request));
         self.serve(request, OnInterrupt::Finish, async move |gate| {
-            let make = async || {
-                let name = name(&entry)?;
-                gate.ask_in(parent, async |session| session.link(inode, parent, name).await).await
-            };
-            let made = make().await;
-            gate.names_ahead.name_told(parent, entry.as_bytes());
-            gate.names_ahead.file_told(inode);
-            if let Ok(made) = &made {
-                gate.told_file_name(parent, entry.as_bytes(), &made.attr);
-            }
-            let made = made.map_err(|errno| gate.error_in(asker, parent, errno));
-            gate.reply_entry(made.map(|made| made.attr), reply);
+            gate.reply_entry(gate.link_in(asker, inode, (parent, &entry)).await, reply);
         });
     }
 

@@ -12,7 +12,7 @@
 //! | `mount.rs` | starts and ends a mount |
 //! | `filesystem.rs` | every request of the kernel, translated |
 //! | `gate.rs` | common parts of the translation of requests |
-//! | `answers.rs`, `opening.rs`, `allocate.rs`, `listing.rs`, `renaming.rs` | of these: parts of answers, opens, `fallocate`, listings of directories, renames |
+//! | `answers.rs`, `opening.rs`, `allocate.rs`, `listing.rs`, `naming.rs` | of these: parts of answers, opens, `fallocate`, listings of directories; names that are made, removed and renamed |
 //! | `attributes.rs` | attributes in the kernel's format |
 //! | `kernel_cache.rs`, `invalidate.rs` | what the kernel may keep in its caches |
 //! | `dir_attr_cache.rs` | recent attributes of directories |
@@ -47,10 +47,10 @@ mod local;
 mod mount;
 mod mount_flags;
 mod names_ahead;
+mod naming;
 mod open_dirs;
 mod opening;
 mod removed;
-mod renaming;
 mod retries;
 mod special;
 mod status;
