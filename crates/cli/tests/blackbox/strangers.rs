@@ -14,8 +14,12 @@ use crate::fixture::{Fixture, text, wait_for};
 use crate::nfs_client::{NfsClient, ROOT, from_a_privileged_port};
 
 /// Whether the other end closes a connection on which nothing was sent.
-fn is_closed(conn: &mut TcpStream) -> bool {
-    conn.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+fn is_closed(conn: &TcpStream) -> bool {
+    is_closed_within(conn, Duration::from_secs(10))
+}
+
+fn is_closed_within(mut conn: &TcpStream, time: Duration) -> bool {
+    conn.set_read_timeout(Some(time)).expect("a timeout");
     matches!(conn.read(&mut [0; 1]), Ok(0)) || conn.take_error().is_ok_and(|error| error.is_some())
 }
 
@@ -26,8 +30,8 @@ fn only_root_of_a_machine_is_a_client_of_nfs_and_insecure_admits_all() {
     let gate = fixture.nfs("gate", &[]);
     gate.root(ROOT);
     for _ in 0..20 {
-        let mut stranger = TcpStream::connect(gate.address).expect("the gate listens");
-        assert!(is_closed(&mut stranger), "a port of anybody is admitted");
+        let stranger = TcpStream::connect(gate.address).expect("the gate listens");
+        assert!(is_closed(&stranger), "a port of anybody is admitted");
     }
     fixture.stop_nfs(&gate);
     let said = fs::read_to_string(fixture.path("gate.log")).expect("a log");
@@ -49,7 +53,10 @@ fn idle_clients_make_room() {
     let mut idle: Vec<TcpStream> =
         (0..8).map(|_| from_a_privileged_port(gate.address).expect("the gate listens")).collect();
     let (mut nfs, root) = gate.root(ROOT);
-    assert!(is_closed(&mut idle[0]) && is_closed(&mut idle[1]), "those that were idle for longest");
+    // Six seats for one address. Threads of the gate accept in any order, so any three of the eight may be those that came first.
+    let closed = || idle.iter().filter(|conn| is_closed_within(conn, Duration::from_millis(1))).count();
+    assert!(wait_for(Duration::from_secs(20), || closed() >= 3), "{} idle ones made room", closed());
+    assert_eq!(closed(), 3, "nobody else has to");
     // A client that asks stays, however many come.
     for _ in 0..16 {
         idle.push(from_a_privileged_port(gate.address).expect("the gate listens"));
