@@ -261,6 +261,7 @@ pub(crate) fn main_volume(home: &Home, remote: &Remote) -> anyhow::Result<Volume
         placement: None,
         near_writer: false,
         shard: None,
+        token: 0,
     };
     match remote.meta_or_refusal(&create)? {
         Ok(reply) => Ok(reply.volume),

@@ -145,6 +145,7 @@ fn call(address: &str, callers: u64, count: u64) -> Result<(), Fault> {
             placement: None,
             near_writer: false,
             shard: None,
+            token: 0,
         })
         .await;
         let joined = ask

@@ -56,6 +56,7 @@ pub(crate) fn volume_create(name: &str, code: &str) -> VolumeCreate {
         placement: None,
         near_writer: false,
         shard: None,
+        token: 0,
     }
 }
 

@@ -222,6 +222,7 @@ fn make_volume(state: &mut State) -> Result<(), Fault> {
         placement: None,
         near_writer: false,
         shard: None,
+        token: 0,
     };
     state.volume_create(&make, 1)?;
     Ok(())

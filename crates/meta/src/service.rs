@@ -109,6 +109,8 @@ pub(crate) struct Shared {
     load: load::Load,
     /// Volumes are made and deleted one at a time.
     volumes_change: futures_util::lock::Mutex<()>,
+    /// The token of the first shard's last question before it makes a volume.
+    asked_token: Cell<u64>,
     /// This server, which is alone, becomes the first member once.
     pub(crate) ends_alone: futures_util::lock::Mutex<()>,
     /// Set when the service ends in order.
@@ -261,6 +263,7 @@ impl Service {
             leaders: RefCell::new(leaders::Leaders::since(world.now())),
             load: load::Load::default(),
             volumes_change: futures_util::lock::Mutex::new(()),
+            asked_token: Cell::new(0),
             ends_alone: futures_util::lock::Mutex::new(()),
             ended: Cell::new(None),
             memory_budget: options.memory_budget,

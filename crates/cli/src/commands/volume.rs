@@ -81,6 +81,9 @@ enum Action {
         /// Does not ask for the name
         #[arg(long)]
         yes: bool,
+        /// The shard that has it, if two shards have a volume of this name
+        #[arg(long, value_name = "N")]
+        shard: Option<u8>,
     },
 }
 
@@ -138,7 +141,7 @@ pub(crate) fn run(args: &VolumeArgs, output: &Output) -> anyhow::Result<()> {
         Action::Info { name } => info(name, &remote, output),
         Action::Grow { name, size } => grow(name, *size, &remote, output),
         Action::Verify(args) => verify::run(args, &target, &remote, output),
-        Action::Delete { name, yes } => delete(name, *yes, &remote, output),
+        Action::Delete { name, yes, shard } => delete(name, *yes, shard.map(ShardId), &remote, output),
     }
 }
 
@@ -248,7 +251,20 @@ fn requested(args: &CreateArgs) -> anyhow::Result<VolumeCreate> {
     let same_node = args.placement.by_brick(args.same_node);
     let (placement, near_writer) = (None, args.near_writer);
     let shard = args.shard.map(ShardId);
-    Ok(VolumeCreate { name, geometry, groups, same_node, block, class, tiers, placement, near_writer, shard })
+    let token = 0;
+    Ok(VolumeCreate {
+        name,
+        geometry,
+        groups,
+        same_node,
+        block,
+        class,
+        tiers,
+        placement,
+        near_writer,
+        shard,
+        token,
+    })
 }
 
 /// A tier of this code with units of this size. With `whole_files` each file lies in one group.
@@ -446,13 +462,30 @@ fn info(name: &str, remote: &Remote, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn delete(name: &str, yes: bool, remote: &Remote, output: &Output) -> anyhow::Result<()> {
-    if !yes {
-        let map = remote.status()?.map;
-        let volume = map.volume_named(name).ok_or_else(|| unknown(name, &map))?;
-        confirm(volume)?;
+fn delete(
+    name: &str,
+    yes: bool,
+    shard: Option<ShardId>,
+    remote: &Remote,
+    output: &Output,
+) -> anyhow::Result<()> {
+    let map = remote.status()?.map;
+    let is_meant =
+        |volume: &&VolumeInfo| volume.name == name && shard.is_none_or(|shard| volume.id.shard() == shard);
+    let found: Vec<&VolumeInfo> = map.volumes.iter().filter(is_meant).collect();
+    match *found {
+        [one, other, ..] => {
+            let [one, other] = [one, other].map(|volume| volume.id.shard().0);
+            return Err(problem(
+                format!("the shards {one} and {other} both have a volume `{name}`"),
+                format!("`shoal volume delete {name} --shard {other}`, or {one}"),
+            ));
+        }
+        [volume] if !yes => confirm(volume)?,
+        [] if !yes => return Err(unknown(name, &map)),
+        _ => {}
     }
-    match remote.meta_or_refusal(&VolumeDelete { name: name.to_owned() })? {
+    match remote.meta_or_refusal(&VolumeDelete { name: name.to_owned(), shard })? {
         Ok(_) => output.answer(&json!({ "deleted": name }), || format!("volume `{name}` is deleted")),
         Err(Refusal::Unknown | Refusal::NotFound) => return Err(unknown(name, &remote.status()?.map)),
         Err(Refusal::Busy) => {

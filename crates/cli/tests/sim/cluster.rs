@@ -260,6 +260,7 @@ pub(crate) fn volume_create(name: &str, geometry: Geometry, groups: u32) -> Volu
         placement: None,
         near_writer: false,
         shard: None,
+        token: 0,
     }
 }
 

@@ -10,7 +10,8 @@ use client::{Encode, Mount, MountOptions, Session};
 use meta::Engine;
 use types::messages::Done;
 use types::messages::cluster::{
-    ClusterMap, ShardAdd, ShardAdded, ShardFind, ShardFound, ShardRemove, VolumeCreate, VolumeDelete,
+    ClusterMap, ShardAdd, ShardAdded, ShardFind, ShardFound, ShardRemove, ShardStatus, VolumeCreate,
+    VolumeDelete,
 };
 use types::messages::names::Owner;
 use types::messages::session::Role;
@@ -236,8 +237,9 @@ async fn divide(cluster: &Cluster, world: &World, code: &str, prng: &Prng) -> Ot
     let chosen = [made("third", None).await, made("fourth", None).await];
     assert_eq!(chosen, [ShardId::FIRST, shard]);
     for name in ["third", "fourth"] {
-        assert_eq!(ask(world, &VolumeDelete { name: name.to_owned() }).await, Ok(Done {}));
+        assert_eq!(ask(world, &VolumeDelete { name: name.to_owned(), shard: None }).await, Ok(Done {}));
     }
+    two_volumes_of_one_name(world, code, shard).await;
     for name in [VOLUME, OTHER] {
         for shard in [None, Some(ShardId::FIRST), Some(shard)] {
             assert_eq!(ask(world, &create(name, code, shard)).await.err(), Some(Refusal::Exists));
@@ -255,6 +257,28 @@ async fn divide(cluster: &Cluster, world: &World, code: &str, prng: &Prng) -> Ot
     let nowhere = ask(world, &ShardFind { volume: "dry".to_owned() }).await;
     assert_eq!(nowhere, Ok(ShardFound { servers: None }));
     other
+}
+
+/// A server of the first shard that leads no more has asked the other shard to make a volume, and its request arrives late. If it
+/// arrives in time to make a second volume of one name, that one can be deleted.
+async fn two_volumes_of_one_name(world: &World, code: &str, shard: ShardId) {
+    let peers = Peers::new(world.clone(), identity(Role::Client));
+    let servers = OtherShard::nodes().iter().map(|node| format!("{node}:1")).collect::<Vec<_>>().join(",");
+    let late = |token| VolumeCreate { token, ..create("fourth", code, Some(shard)) };
+    let status = |token| ShardStatus { volume: "fourth".to_owned(), token };
+    let delete = |shard| VolumeDelete { name: "fourth".to_owned(), shard };
+    // The first leader asks, and stands still. The next one asks, and makes the volume in the first shard.
+    peers.call(&servers, Epoch(0), &status(5), Buf::empty()).await.expect("it answers");
+    let made = ask(world, &create("fourth", code, Some(ShardId::FIRST))).await;
+    assert!(made.is_ok(), "{made:?}");
+    let refused = peers.call(&servers, Epoch(0), &late(5), Buf::empty()).await;
+    assert!(matches!(refused, Err(CallError::Refused(Refusal::NotServing))), "{refused:?}");
+    peers.call(&servers, Epoch(0), &status(6), Buf::empty()).await.expect("it answers");
+    peers.call(&servers, Epoch(0), &late(6), Buf::empty()).await.expect("nobody has asked since");
+    assert_eq!(ask(world, &delete(Some(shard))).await, Ok(Done {}));
+    assert_eq!(ask(world, &delete(Some(shard))).await, Err(Refusal::Unknown));
+    assert_eq!(ask(world, &delete(Some(ShardId(9)))).await, Err(Refusal::NotFound));
+    assert_eq!(ask(world, &delete(None)).await, Ok(Done {}));
 }
 
 /// One fault, and its end.
@@ -356,7 +380,7 @@ async fn remove(cluster: &Cluster, world: &World) {
     let shard = map(world).await.shards[0].id;
     let remove = ShardRemove { shard, lost: false };
     assert_eq!(ask(world, &remove).await.err(), Some(Refusal::Busy), "it has a volume");
-    let delete = VolumeDelete { name: OTHER.to_owned() };
+    let delete = VolumeDelete { name: OTHER.to_owned(), shard: None };
     let until = world.now() + RECOVERY_US;
     // The writer that was killed is still mounted for a while.
     while ask(world, &delete).await == Err(Refusal::Busy) {

@@ -428,7 +428,7 @@ impl Known {
             (file.size, file.volatile) = (file.size.max(request.size), 0);
             file.truncate_seq += 1;
             file.changes += 1;
-            file.mtime = request.now;
+            file.mtime = if file.size == 0 { 0 } else { file.mtime };
         }
         self.attr(request.inode).map(|attr| AttrReply { attr })
     }

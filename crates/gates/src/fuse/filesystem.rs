@@ -59,7 +59,7 @@ impl Filesystem for Gate {
             let found = found.map_err(|errno| gate.error_in(asker, parent, errno));
             match &found {
                 Ok(_) => gate.retries.found(asker, Instant::now()),
-                Err(_) => gate.retries.found_none(asker.thread),
+                Err(_) => gate.retries.opens_none(asker.thread),
             }
             gate.reply_found(found, reply);
         });
@@ -256,7 +256,7 @@ impl Filesystem for Gate {
         let on_interrupt = if truncate { OnInterrupt::Wait } else { OnInterrupt::Finish };
         self.serve(request, on_interrupt, async move |gate| {
             let opened = match gate.open_found(asker, inode, write || truncate, truncate).await {
-                Ok(opened) if append => gate.open_to_append(opened).await,
+                Ok(opened) if append => gate.open_to_append(asker, opened).await,
                 Ok(opened) if drops_privileges => gate.drop_privileges(opened).await,
                 opened => opened,
             };
@@ -287,6 +287,7 @@ impl Filesystem for Gate {
                 let name = name(&entry)?;
                 gate.ask_in(parent, async |session| session.open_new(parent, name, owner).await).await
             };
+            gate.retries.opens_none(asker.thread);
             let made = create().await;
             gate.names_ahead.name_told(parent, entry.as_bytes());
             if gate.closes_late(&made).await {

@@ -27,8 +27,9 @@ impl Gate {
         write: bool,
         truncate: bool,
     ) -> Result<Opened, Errno> {
+        let has_looked_again = self.retries.has_looked_again(asker);
         let names = match self.file_names.known(inode, asker.begun) {
-            _ if self.retries.has_looked_again(asker) => Vec::new(),
+            _ if has_looked_again => Vec::new(),
             Known::Names(names) => names,
             Known::Unknown if self.retries.ask_to_open(asker, asker.begun) => return Err(Errno::ESTALE),
             Known::Unknown => Vec::new(),
@@ -37,19 +38,24 @@ impl Gate {
         let opened = self.ask(async |session| session.open_as(inode, names, write, truncate).await).await;
         self.names_ahead.file_told(inode);
         match opened {
-            Err(Errno::ESTALE) if has_names && !self.retries.ask_to_open(asker, Instant::now()) => {
+            // The file is gone, or another one has the name.
+            Err(Errno::ESTALE | Errno::ENOENT)
+                if has_looked_again || self.retries.ask_to_open(asker, Instant::now()) =>
+            {
+                Err(Errno::ESTALE)
+            }
+            Err(Errno::ESTALE) if has_names => {
                 self.ask(async |session| session.open(inode, write, truncate).await).await
             }
-            // Another mount has replaced the file.
             Err(Errno::ENOENT) => Err(Errno::ESTALE),
             opened => opened,
         }
     }
 
     /// Closes a handle again that was opened to append, if the kernel knows the file from names read ahead and it has changed since:
-    /// the kernel would append where the file ended before. `ESTALE` makes it look up the name again. Whoever opens without a name
-    /// gets the attributes anew.
-    pub(super) async fn open_to_append(&self, opened: Opened) -> Result<Opened, Errno> {
+    /// the kernel would append where the file ended before. `ESTALE` makes it look up the name again. A thread that opens without a
+    /// name gets fresh attributes.
+    pub(super) async fn open_to_append(&self, asker: Asker, opened: Opened) -> Result<Opened, Errno> {
         if !self.kernel_cache.is_outdated_from_ahead(&opened.attr) {
             return Ok(opened);
         }
@@ -57,6 +63,7 @@ impl Gate {
             invalidator.attributes(opened.attr.inode);
         }
         self.ask(async |session| session.release(opened.handle).await).await?;
+        self.retries.ask_to_open(asker, Instant::now());
         Err(Errno::ESTALE)
     }
 

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fuser::Request;
 use types::InodeId;
 
-use super::kernel_cache::TTL;
-
-/// Most entries of the last second. Beyond this, nobody is asked to look again.
+/// The kernel looks again at once. But on a busy machine the thread, or this process, may have to wait for a processor.
+const REMEMBERED: Duration = Duration::from_secs(10);
+/// Most entries of that time. Beyond this, nobody is asked to look again.
 const REMEMBERED_MAX: usize = 4096;
 /// What the kernel says of a thread that it cannot name here.
 const UNKNOWN_THREAD: u32 = 0;
@@ -34,7 +34,7 @@ impl Asker {
     /// Whether what happened to the thread at this time still counts. The time that requests take does not: the metadata service may
     /// restart meanwhile.
     fn remembers(self, at: Instant) -> bool {
-        self.begun.saturating_duration_since(at) < TTL
+        self.begun.saturating_duration_since(at) < REMEMBERED
     }
 }
 
@@ -67,9 +67,15 @@ impl Retries {
     }
 
     /// Whether a thread may be asked, by an answer at the time `now`, to look again for what has led it to an inode. If so, it counts
-    /// as asked.
+    /// as asked, until it comes again.
     pub(super) fn ask(&self, asker: Asker, inode: InodeId, now: Instant) -> bool {
-        add(&mut self.asked(), (asker.thread, inode), asker, now)
+        let (mut asked, key) = (self.asked(), (asker.thread, inode));
+        let is_new = add(&mut asked, key, asker, now);
+        // Threads without a number cannot be told apart.
+        if !is_new && asker.thread != UNKNOWN_THREAD {
+            asked.remove(&key);
+        }
+        is_new
     }
 
     /// Whether a thread may be asked, by an answer at the time `now`, to look again for the name of a file that it opens. If so, it
@@ -103,8 +109,8 @@ impl Retries {
         self.asked().range_mut(first..=last).for_each(|(_, at)| shift(at));
     }
 
-    /// A thread has found no file under a name, so it opens none.
-    pub(super) fn found_none(&self, thread: u32) {
+    /// A thread has found no file under a name, or makes one, so it does not open what it has looked for.
+    pub(super) fn opens_none(&self, thread: u32) {
         if thread != UNKNOWN_THREAD {
             self.opening().remove(&thread);
         }
@@ -126,9 +132,10 @@ mod tests {
         let (retries, now) = (Retries::default(), Instant::now());
         let ask = |thread, inode, begun| retries.ask(asker(thread, begun), inode, begun);
         assert!(ask(7, INODE, now));
-        assert!(!ask(7, INODE, now));
+        assert!(!ask(7, INODE, now + REMEMBERED / 2), "a busy machine");
+        assert!(ask(7, INODE, now), "it comes for something else");
         assert!(ask(8, INODE, now) && ask(7, InodeId(6), now), "another one");
-        assert!(ask(7, InodeId(6), now + TTL), "too long ago");
+        assert!(ask(7, InodeId(6), now + REMEMBERED), "too long ago");
     }
 
     #[test]
@@ -140,18 +147,18 @@ mod tests {
         assert!(ask_to_open(7) && ask_to_open(8));
         assert!(!ask_to_open(7));
         assert!(!has_looked_again(9, now));
-        assert!(has_looked_again(7, now));
+        assert!(has_looked_again(7, now + REMEMBERED / 2), "a busy machine");
         assert!(!has_looked_again(7, now), "it counts once");
-        assert!(!has_looked_again(8, now + TTL), "too long ago");
+        assert!(!has_looked_again(8, now + REMEMBERED), "too long ago");
         assert!(ask_to_open(7));
-        retries.found_none(7);
+        retries.opens_none(7);
         assert!(!has_looked_again(7, now));
     }
 
     /// While the metadata service restarts, each request takes seconds.
     #[test]
     fn the_time_that_requests_take_does_not_count() {
-        let (retries, now, slow) = (Retries::default(), Instant::now(), 7 * TTL);
+        let (retries, now, slow) = (Retries::default(), Instant::now(), 7 * REMEMBERED);
         // The first attempt is slow, and so is the look for the name after it.
         assert!(retries.ask_to_open(asker(7, now), now + slow));
         assert!(retries.ask(asker(7, now), INODE, now + slow));
@@ -174,7 +181,7 @@ mod tests {
     fn threads_without_a_number_are_one() {
         let (retries, nobody) = (Retries::default(), asker(UNKNOWN_THREAD, Instant::now()));
         assert!(retries.ask_to_open(nobody, nobody.begun));
-        retries.found_none(UNKNOWN_THREAD);
+        retries.opens_none(UNKNOWN_THREAD);
         assert!((0..2).all(|_| retries.has_looked_again(nobody)));
     }
 
@@ -184,7 +191,7 @@ mod tests {
         let ask = |inode: u64, begun| retries.ask(asker(7, begun), InodeId(inode), begun);
         let asked = (0..2 * REMEMBERED_MAX as u64).filter(|inode| ask(*inode, now));
         assert_eq!(asked.count(), REMEMBERED_MAX);
-        assert!(ask(0, now + TTL));
+        assert!(ask(0, now + REMEMBERED));
         let ask_to_open = |thread: &u32| retries.ask_to_open(asker(*thread, now), now);
         assert_eq!((1..2 * REMEMBERED_MAX as u32).filter(ask_to_open).count(), REMEMBERED_MAX);
     }

@@ -9,6 +9,9 @@ use crate::volatile::Effect;
 /// The file ends where its client has the last stable byte, and not before the size that is stored. What was shown beyond is
 /// shown no more. Bricks may hold bytes up to `sent_end`, so these count as stale.
 ///
+/// The file keeps the time of the bytes that it has. An empty one gets the time 0: `make` and `cp -u` compare times alone, and would
+/// take an empty file for newer than its source.
+///
 /// A report from before a truncation, or a copy of this one, changes nothing. The answer has the file's attributes.
 pub(crate) fn retract(txn: &mut Txn<'_>, request: &Retract) -> Result<AttrReply, Refusal> {
     txn.table(request.volume)?;
@@ -35,7 +38,9 @@ pub(crate) fn retract(txn: &mut Txn<'_>, request: &Retract) -> Result<AttrReply,
     }
     inode.size = inode.size.max(request.size);
     inode.leave_stale(end);
+    let mtime = if inode.size == 0 { 0 } else { inode.mtime };
     inode.touch(request.now);
+    inode.mtime = mtime;
     txn.put_inode(place, &inode);
     txn.effect(Effect::Settled(place));
     Ok(AttrReply { attr: txn.durable_attr(place, &inode) })

@@ -35,6 +35,27 @@ fn an_end_that_was_lost_is_taken_back() {
     });
 }
 
+#[test]
+fn a_file_keeps_the_time_of_the_bytes_that_it_has_and_an_empty_one_is_of_1970() {
+    on_all(|mut tree| {
+        let [empty, log] = ["empty", "log"].map(|name| tree.create_open(ROOT, name).expect("free"));
+        for file in [&empty, &log] {
+            tree.state.volatile.opens.granted((tree.volume, file.inode), tree.client);
+        }
+        tree.grow(&log, 1000, true).expect("new");
+        let before = tree.getattr(log.inode).expect("there");
+        let log = tree.retract(&log, 1000, 6000).expect("alone");
+        assert_eq!((log.size, log.mtime), (1000, before.mtime), "an append that failed leaves it as it was");
+        assert!(log.ctime > before.ctime);
+        let empty = tree.retract(&empty, 0, 6000).expect("alone");
+        assert_eq!((empty.size, empty.mtime), (0, 0));
+        // The next write gives it a time again.
+        tree.zeroed(&empty).expect("there");
+        tree.grow(&empty, 10, true).expect("nothing stale");
+        assert_eq!(tree.getattr(empty.inode).map(|attr| attr.mtime), Ok(tree.now));
+    });
+}
+
 /// Nobody knows how far the bricks have bytes of a lost writer: it was told of none.
 #[test]
 fn what_a_lost_client_may_have_written_is_zeroed_before_the_file_grows() {

@@ -146,6 +146,9 @@ impl Shared {
 
     /// Says what the first shard asks about this one.
     pub(super) fn shard_status(&self, request: &ShardStatus) -> ShardReport {
+        if request.token != 0 {
+            self.asked_token.set(request.token);
+        }
         let state = self.state.borrow();
         let map = state.cluster.map();
         let up = map.bricks.iter().filter(|brick| brick.state == BrickState::Up);
@@ -164,7 +167,7 @@ impl Shared {
     /// `NotServing`: one of them does not answer, and no other one has it. `Exists`: two have one of this name.
     async fn find(&self, volume: &str) -> Result<Option<ShardInfo>, Refusal> {
         let (mut owner, mut silent) = (None, None);
-        for (shard, report) in self.ask_all(volume).await {
+        for (shard, report) in self.ask_all(volume, 0).await {
             match report {
                 Ok(report) if report.has_volume && owner.is_some() => return Err(Refusal::Exists),
                 Ok(report) if report.has_volume => owner = Some(shard),
@@ -179,17 +182,17 @@ impl Shared {
     }
 
     /// Asks all other shards about themselves, and about a volume.
-    async fn ask_all(&self, volume: &str) -> Vec<(ShardInfo, Result<ShardReport, Refusal>)> {
+    async fn ask_all(&self, volume: &str, token: u64) -> Vec<(ShardInfo, Result<ShardReport, Refusal>)> {
         let ask = async |shard: ShardInfo| {
-            let report = self.report_of(&shard, volume).await;
+            let report = self.report_of(&shard, volume, token).await;
             (shard, report)
         };
         join_all(self.served_shards().into_iter().map(ask)).await
     }
 
     /// Asks another shard about itself, and about a volume. Another one that listens at its address by now is not it.
-    async fn report_of(&self, shard: &ShardInfo, volume: &str) -> Result<ShardReport, Refusal> {
-        let report = self.ask(shard, FIND_US, &ShardStatus { volume: volume.to_owned() }).await?;
+    async fn report_of(&self, shard: &ShardInfo, volume: &str, token: u64) -> Result<ShardReport, Refusal> {
+        let report = self.ask(shard, FIND_US, &ShardStatus { volume: volume.to_owned(), token }).await?;
         if report.shard == shard.id { Ok(report) } else { Err(Refusal::NotServing) }
     }
 
@@ -216,15 +219,19 @@ impl Shared {
         let own = self.shard();
         if own != ShardId::FIRST {
             // Only the first shard can know that no other one has the name.
-            let is_meant = request.shard == Some(own);
-            return if is_meant { self.volume_create(&request) } else { Err(Refusal::Unsupported) };
+            return match request.shard == Some(own) {
+                false => Err(Refusal::Unsupported),
+                true if request.token != self.asked_token.get() => Err(Refusal::NotServing),
+                true => self.volume_create(&request),
+            };
         }
         let _one = self.volumes_change.lock().await;
         if self.has_volume(&request.name) {
             return Err(Refusal::Exists);
         }
-        let asked = self.ask_all(&request.name).await;
-        let here = self.shard_status(&ShardStatus { volume: String::new() });
+        let token = self.world.random().max(1);
+        let asked = self.ask_all(&request.name, token).await;
+        let here = self.shard_status(&ShardStatus { volume: String::new(), token: 0 });
         let mut candidates = vec![(here.volumes, own)];
         for (shard, report) in &asked {
             let report = report.as_ref().map_err(|refusal| *refusal)?;
@@ -249,7 +256,7 @@ impl Shared {
             return Err(Refusal::NotServing);
         }
         self.may_answer().await?;
-        let request = VolumeCreate { shard: Some(chosen), ..request };
+        let request = VolumeCreate { shard: Some(chosen), token, ..request };
         self.ask(shard, FORWARD_US, &request).await
     }
 
@@ -270,7 +277,16 @@ impl Shared {
 
     pub(super) async fn delete_in_its_shard(&self, request: &VolumeDelete) -> Result<Done, Refusal> {
         let _one = self.volumes_change.lock().await;
-        self.in_its_shard(&request.name, request, Shared::volume_delete).await
+        match request.shard {
+            None => self.in_its_shard(&request.name, request, Shared::volume_delete).await,
+            Some(shard) if shard == self.shard() => self.volume_delete(request),
+            Some(shard) => {
+                let shards = self.served_shards();
+                let shard = shards.iter().find(|info| info.id == shard).ok_or(Refusal::NotFound)?;
+                self.may_answer().await?;
+                self.ask(shard, FORWARD_US, request).await
+            }
+        }
     }
 
     /// Gives the slots of a brick to another one, in all shards. Asked again, those that have done it do nothing. The answer has the
@@ -285,7 +301,7 @@ impl Shared {
         }
         let (mut groups, mut error) = (own.groups, None);
         let ask = async |shard: ShardInfo| {
-            let answer = match self.report_of(&shard, "").await {
+            let answer = match self.report_of(&shard, "", 0).await {
                 Ok(_) => self.ask(&shard, FORWARD_US, request).await,
                 Err(refusal) => Err(refusal),
             };
@@ -319,7 +335,7 @@ impl Shared {
         let shards = self.other_shards();
         let shard = shards.iter().find(|shard| shard.id == request.shard).ok_or(Refusal::Unknown)?;
         if !shard.servers.is_empty() {
-            match self.report_of(shard, "").await {
+            match self.report_of(shard, "", 0).await {
                 // One that answers is not lost.
                 Ok(report) if request.lost || report.volumes > 0 => return Err(Refusal::Busy),
                 Ok(_) => {}

@@ -494,6 +494,9 @@ records! {
         /// The shard that is to have it; [`None`] for the one with the fewest volumes. Only the first shard takes requests for
         /// others, and those without a shard.
         shard: Option<ShardId>,
+        /// From the first shard: the number of its last [`ShardStatus`]. Another shard refuses every other number with `NotServing`:
+        /// a late request of a server that led before would make a second volume of one name. 0 from others.
+        token: u64,
     } => VolumeReply;
     /// A volume.
     221 VolumeReply {
@@ -504,6 +507,8 @@ records! {
     222 VolumeDelete {
         /// Its name.
         name: String,
+        /// The shard that has it, if others have one of the same name; [`None`] for any.
+        shard: Option<ShardId>,
     } => Done;
     /// Makes a block volume larger. Refused with `Invalid` for a volume of files, a smaller size, or one that is no
     /// multiple of [`BLOCK`](crate::limits::BLOCK).

@@ -481,7 +481,7 @@ records! {
     } => Done;
     /// Bytes at the end of a file were lost: no brick will take them. The file ends at `size`, up to which everything is stable.
     /// Bricks may hold bytes beyond it. A request with an old `truncate_seq` changes nothing. Only from a client that has the file
-    /// Alone.
+    /// Alone. A file that has bytes keeps the time of the last change of these; an empty one gets the time 0.
     336 Retract {
         /// The writer.
         client: ClientId,

@@ -67,6 +67,8 @@ records! {
     238 ShardStatus {
         /// Name of a volume.
         volume: String,
+        /// Random, if the first shard is about to make a volume ([`VolumeCreate`](super::cluster::VolumeCreate)); else 0.
+        token: u64,
     } => ShardReport;
     /// What a shard says of itself.
     239 ShardReport {

@@ -180,7 +180,7 @@ fn golden_bytes_of_every_message() {
     let kinds: std::collections::BTreeSet<_> = lines.iter().map(|l| l.split(' ').next()).collect();
     assert_eq!(kinds.len(), lines.len(), "no kind is used twice");
     let text = lines.join("\n") + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v22.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v23.txt");
     if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
         std::fs::write(path, &text).expect("the golden file can be written");
     }

@@ -20,7 +20,7 @@ fn amendment_7_nobody_is_let_in_before_every_brick_has_fenced_the_lost_one() {
             assert!(!brick.fences.borrow().is_fenced(other.client));
         }
         assert_eq!(lost.create("g", false).await, Err(Refusal::Fenced));
-        assert_eq!(other.ask(&VolumeDelete { name: "home".into() }).await, Err(Refusal::Busy));
+        assert_eq!(other.ask(&VolumeDelete { name: "home".into(), shard: None }).await, Err(Refusal::Busy));
         // A service that restarts meanwhile still knows who is lost.
         house.simulation.kill("meta");
         house.start_meta();

@@ -38,7 +38,7 @@ fn purges_wait_for_bricks_that_hold_live_slots_and_for_those_that_come_back_mean
         // A volume goes with everything in it.
         let file = client.create("g", false).await.expect("free").attr;
         client.grow(&file, 100_000, true).await.expect("there");
-        let delete = VolumeDelete { name: "home".into() };
+        let delete = VolumeDelete { name: "home".into(), shard: None };
         assert_eq!(client.ask(&delete).await, Err(Refusal::Busy));
         client.ask(&ClientLeave { client: client.client }).await.expect("always");
         client.ask(&delete).await.expect("nobody has it");
