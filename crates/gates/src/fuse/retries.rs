@@ -78,6 +78,11 @@ impl Retries {
         is_new
     }
 
+    /// A thread is asked, by an answer at the time `now`, to look again for what has led it to an inode.
+    pub(super) fn asked_by_answer(&self, asker: Asker, inode: InodeId, now: Instant) {
+        add(&mut self.asked(), (asker.thread, inode), asker, now);
+    }
+
     /// Whether a thread may be asked, by an answer at the time `now`, to look again for the name of a file that it opens. If so, it
     /// counts as asked.
     pub(super) fn ask_to_open(&self, asker: Asker, now: Instant) -> bool {
@@ -134,6 +139,10 @@ mod tests {
         assert!(ask(7, INODE, now));
         assert!(!ask(7, INODE, now + REMEMBERED / 2), "a busy machine");
         assert!(ask(7, INODE, now), "it comes for something else");
+        retries.asked_by_answer(asker(7, now), INODE, now);
+        assert!(!ask(7, INODE, now), "it has not come again since");
+        retries.asked_by_answer(asker(7, now), INODE, now);
+        assert!(!ask(7, INODE, now) && ask(7, INODE, now));
         assert!(ask(8, INODE, now) && ask(7, InodeId(6), now), "another one");
         assert!(ask(7, InodeId(6), now + REMEMBERED), "too long ago");
     }
