@@ -25,6 +25,8 @@ pub(super) struct Write {
     pub(super) stripe: u64,
     pub(super) blocks: Vec<usize>,
     pub(super) zero: bool,
+    /// Its bytes are zeros, and nobody says so.
+    pub(super) blank: bool,
     /// As an overlay if possible; otherwise the stripe is read and written whole.
     pub(super) small: bool,
 }

@@ -46,6 +46,8 @@ pub(super) enum Mutant {
     WaitForSpace,
     /// A proxy passes a write on as one of its own.
     ProxyNumbersWrites,
+    /// Of a write of zeros to a stripe that does not exist, parity slots alone know.
+    ZerosOnParityAlone,
 }
 
 /// The checker finds the fault in a scope that is sound without it: another test shows that, for the larger scopes in
@@ -159,6 +161,11 @@ fn a_data_slot_that_leads_asks_the_others() {
 #[test]
 fn a_slot_that_joins_drops_what_it_held() {
     is_caught(Mutant::JoinUnclean, scopes::admitted());
+}
+
+#[test]
+fn a_write_of_zeros_is_known_to_a_data_slot() {
+    is_caught(Mutant::ZerosOnParityAlone, scopes::blank());
 }
 
 #[test]

@@ -206,7 +206,10 @@ fn plan_full(view: &View<'_>, mut units: Vec<Vec<Cell>>) -> Plan {
     }
     let unit_blocks: Vec<u32> = units.iter().map(|unit| unit.len() as u32).collect();
     let parity = view.code4.encode(&units);
-    let touched = |(_, blocks): &(usize, &u32)| view.shape.exists || **blocks > 0;
+    let is_empty =
+        unit_blocks.iter().all(|blocks| *blocks == 0) && view.mutant != Some(Mutant::ZerosOnParityAlone);
+    let touched =
+        |(unit, blocks): &(usize, &u32)| view.shape.exists || **blocks > 0 || *unit == 0 && is_empty;
     let touched = unit_blocks.iter().enumerate().filter(touched).fold(0, |mask, (unit, _)| mask | 1 << unit);
     let parts = units.into_iter().chain(parity).map(|payload| (Vec::new(), payload)).collect();
     Plan { kind: OpKind::Full, touched, unit_blocks, parts }

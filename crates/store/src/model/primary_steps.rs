@@ -92,7 +92,8 @@ impl Scope {
             return;
         };
         let this = &self.writes[write];
-        let byte = |block: &usize| if this.zero { 0 } else { super::bytes::written(write, *block) };
+        let byte =
+            |block: &usize| if this.zero || this.blank { 0 } else { super::bytes::written(write, *block) };
         let request = WriteRequest {
             cells: this.blocks.iter().map(|block| (*block, byte(block))).collect(),
             zero: this.zero,

@@ -60,7 +60,7 @@ impl SearchResult {
 
 /// A small write of a client to blocks of stripe 0.
 pub(super) fn small(client: u8, blocks: &[usize]) -> Write {
-    Write { client, stripe: 0, blocks: blocks.to_vec(), zero: false, small: true }
+    Write { client, stripe: 0, blocks: blocks.to_vec(), zero: false, blank: false, small: true }
 }
 
 /// A write of all of stripe 0, of two units of one block.
@@ -108,6 +108,12 @@ pub(super) fn contended() -> Scope {
 pub(super) fn by_two_ways() -> Scope {
     let writes = vec![small(0, &[0]), small(0, &[0])];
     Scope { late: 1, epochs: 2, renews: 1, orders: 3, ..Scope::new(2, 1, writes) }
+}
+
+/// A client writes zeros where nothing is, another one writes over them, and the parity slot is lost.
+pub(super) fn blank() -> Scope {
+    let writes = vec![Write { blank: true, ..small(0, &[0]) }, small(1, &[0])];
+    Scope { epochs: 2, expels: 1, orders: 3, frail: 0b100, ..Scope::new(2, 1, writes) }
 }
 
 /// Overlapping overlays, folded while more arrive.
@@ -182,6 +188,11 @@ fn returned_is_sound() {
 #[test]
 fn contended_is_sound() {
     is_sound(&contended());
+}
+
+#[test]
+fn blank_is_sound() {
+    is_sound(&blank());
 }
 
 #[test]

@@ -117,6 +117,10 @@ pub(super) fn check_order(order: &Order, stripe: &Stripe<'_>, touched: u64) {
         (1 << code.m()) - 1,
         "a decode with parity that missed an operation gives wrong bytes"
     );
+    assert!(
+        participants.count_ones() as usize > code.m(),
+        "as many losses as the code allows would leave nobody who knows of the operation"
+    );
     assert_eq!(
         targets & !participants,
         0,
@@ -310,7 +314,8 @@ impl Server {
         stripe.bricks().any(|brick| self.fill_of(brick) >= JOURNAL_FULL)
     }
 
-    /// A Full of these contents. Each data unit ends where only zeros follow.
+    /// A Full of these contents. Each data unit ends where only zeros follow. If there is nothing else, the first one takes part although
+    /// it is empty: parity slots alone would be lost with M bricks, and a repetition of the write would zero newer bytes.
     pub(crate) fn plan_full(&self, stripe: &Stripe<'_>, units: Vec<Buf>) -> Plan {
         let code = stripe.geometry.code();
         let units: Vec<Buf> = units.into_iter().map(without_end_of_zeros).collect();
@@ -325,7 +330,7 @@ impl Server {
         let touched = unit_blocks
             .iter()
             .enumerate()
-            .filter(|(_, blocks)| stripe.shape.exists || **blocks > 0)
+            .filter(|(unit, blocks)| stripe.shape.exists || **blocks > 0 || *unit == 0 && longest == 0)
             .fold(0, |mask, (unit, _)| mask | 1 << unit);
         let units = data.into_iter().chain(parity.into_iter().map(BufMut::freeze));
         let parts = units.map(|payload| Part { spans: Vec::new(), payload }).collect();
