@@ -191,7 +191,7 @@ impl Gate {
     /// After `ESTALE` the kernel looks a thread's names in a directory up again. A second one would reach the program.
     pub(super) fn looks_again(&self, asker: Asker, directory: InodeId, errno: Errno) {
         if errno == Errno::ESTALE {
-            self.retries.asked_by_answer(asker, directory, Instant::now());
+            self.retries.ask(asker, directory, Instant::now());
         }
     }
 

@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 use fuser::Request;
 use types::InodeId;
 
-/// The kernel looks again at once. But on a busy machine the thread, or this process, may have to wait for a processor.
-const REMEMBERED: Duration = Duration::from_secs(10);
+use super::kernel_cache::TTL;
+
+/// How long a thread that opens a file counts as asked. The kernel looks again at once, but on a busy machine the thread, or this
+/// process, may have to wait for a processor.
+const OPENING: Duration = Duration::from_secs(10);
 /// Most entries of that time. Beyond this, nobody is asked to look again.
 const REMEMBERED_MAX: usize = 4096;
 /// What the kernel says of a thread that it cannot name here.
@@ -31,10 +34,10 @@ impl Asker {
         Asker { thread: request.pid(), begun: Instant::now() }
     }
 
-    /// Whether what happened to the thread at this time still counts. The time that requests take does not: the metadata service may
-    /// restart meanwhile.
-    fn remembers(self, at: Instant) -> bool {
-        self.begun.saturating_duration_since(at) < REMEMBERED
+    /// Whether what happened to the thread at this time still counts, as it does for so long. The time that requests take does not:
+    /// the metadata service may restart meanwhile.
+    fn remembers(self, at: Instant, long: Duration) -> bool {
+        self.begun.saturating_duration_since(at) < long
     }
 }
 
@@ -47,9 +50,9 @@ pub(super) struct Retries {
     opening: Mutex<BTreeMap<u32, Instant>>,
 }
 
-/// Adds a thread at the time `now`, if there is room. Returns whether it is new.
-fn add<K: Ord>(asked: &mut BTreeMap<K, Instant>, key: K, asker: Asker, now: Instant) -> bool {
-    asked.retain(|_, at| asker.remembers(*at));
+/// Adds a thread at the time `now`, if there is room, where threads count for so long. Returns whether it is new.
+fn add<K: Ord>(asked: &mut BTreeMap<K, Instant>, key: K, asker: Asker, now: Instant, long: Duration) -> bool {
+    asked.retain(|_, at| asker.remembers(*at, long));
     if asked.len() >= REMEMBERED_MAX || asked.contains_key(&key) {
         return false;
     }
@@ -67,26 +70,15 @@ impl Retries {
     }
 
     /// Whether a thread may be asked, by an answer at the time `now`, to look again for what has led it to an inode. If so, it counts
-    /// as asked, until it comes again.
+    /// as asked.
     pub(super) fn ask(&self, asker: Asker, inode: InodeId, now: Instant) -> bool {
-        let (mut asked, key) = (self.asked(), (asker.thread, inode));
-        let is_new = add(&mut asked, key, asker, now);
-        // Threads without a number cannot be told apart.
-        if !is_new && asker.thread != UNKNOWN_THREAD {
-            asked.remove(&key);
-        }
-        is_new
-    }
-
-    /// A thread is asked, by an answer at the time `now`, to look again for what has led it to an inode.
-    pub(super) fn asked_by_answer(&self, asker: Asker, inode: InodeId, now: Instant) {
-        add(&mut self.asked(), (asker.thread, inode), asker, now);
+        add(&mut self.asked(), (asker.thread, inode), asker, now, TTL)
     }
 
     /// Whether a thread may be asked, by an answer at the time `now`, to look again for the name of a file that it opens. If so, it
     /// counts as asked.
     pub(super) fn ask_to_open(&self, asker: Asker, now: Instant) -> bool {
-        add(&mut self.opening(), asker.thread, asker, now)
+        add(&mut self.opening(), asker.thread, asker, now, OPENING)
     }
 
     /// A thread opens a file. Returns whether it has just looked for its name again. That counts once: what the thread opens later may
@@ -98,20 +90,20 @@ impl Retries {
         if at.is_some() && asker.thread != UNKNOWN_THREAD {
             opening.remove(&asker.thread);
         }
-        at.is_some_and(|at| asker.remembers(at))
+        at.is_some_and(|at| asker.remembers(at, OPENING))
     }
 
     /// A thread has found a name, by an answer at the time `now`. If it looks again, it has more names to look up, or is about to open.
     pub(super) fn found(&self, asker: Asker, now: Instant) {
         let Asker { thread, begun } = asker;
-        let shift = |at: &mut Instant| {
-            if asker.remembers(*at) {
+        let shift = |at: &mut Instant, long| {
+            if asker.remembers(*at, long) {
                 *at += now.saturating_duration_since(begun);
             }
         };
-        self.opening().get_mut(&thread).into_iter().for_each(shift);
+        self.opening().get_mut(&thread).into_iter().for_each(|at| shift(at, OPENING));
         let (first, last) = ((thread, InodeId(0)), (thread, InodeId(u64::MAX)));
-        self.asked().range_mut(first..=last).for_each(|(_, at)| shift(at));
+        self.asked().range_mut(first..=last).for_each(|(_, at)| shift(at, TTL));
     }
 
     /// A thread has found no file under a name, or makes one, so it does not open what it has looked for.
@@ -137,14 +129,9 @@ mod tests {
         let (retries, now) = (Retries::default(), Instant::now());
         let ask = |thread, inode, begun| retries.ask(asker(thread, begun), inode, begun);
         assert!(ask(7, INODE, now));
-        assert!(!ask(7, INODE, now + REMEMBERED / 2), "a busy machine");
-        assert!(ask(7, INODE, now), "it comes for something else");
-        retries.asked_by_answer(asker(7, now), INODE, now);
-        assert!(!ask(7, INODE, now), "it has not come again since");
-        retries.asked_by_answer(asker(7, now), INODE, now);
-        assert!(!ask(7, INODE, now) && ask(7, INODE, now));
+        assert!(!ask(7, INODE, now));
         assert!(ask(8, INODE, now) && ask(7, InodeId(6), now), "another one");
-        assert!(ask(7, InodeId(6), now + REMEMBERED), "too long ago");
+        assert!(ask(7, InodeId(6), now + TTL), "too long ago");
     }
 
     #[test]
@@ -156,9 +143,9 @@ mod tests {
         assert!(ask_to_open(7) && ask_to_open(8));
         assert!(!ask_to_open(7));
         assert!(!has_looked_again(9, now));
-        assert!(has_looked_again(7, now + REMEMBERED / 2), "a busy machine");
+        assert!(has_looked_again(7, now + OPENING / 2), "a busy machine");
         assert!(!has_looked_again(7, now), "it counts once");
-        assert!(!has_looked_again(8, now + REMEMBERED), "too long ago");
+        assert!(!has_looked_again(8, now + OPENING), "too long ago");
         assert!(ask_to_open(7));
         retries.opens_none(7);
         assert!(!has_looked_again(7, now));
@@ -167,7 +154,7 @@ mod tests {
     /// While the metadata service restarts, each request takes seconds.
     #[test]
     fn the_time_that_requests_take_does_not_count() {
-        let (retries, now, slow) = (Retries::default(), Instant::now(), 7 * REMEMBERED);
+        let (retries, now, slow) = (Retries::default(), Instant::now(), 7 * OPENING);
         // The first attempt is slow, and so is the look for the name after it.
         assert!(retries.ask_to_open(asker(7, now), now + slow));
         assert!(retries.ask(asker(7, now), INODE, now + slow));
@@ -200,7 +187,7 @@ mod tests {
         let ask = |inode: u64, begun| retries.ask(asker(7, begun), InodeId(inode), begun);
         let asked = (0..2 * REMEMBERED_MAX as u64).filter(|inode| ask(*inode, now));
         assert_eq!(asked.count(), REMEMBERED_MAX);
-        assert!(ask(0, now + REMEMBERED));
+        assert!(ask(0, now + TTL));
         let ask_to_open = |thread: &u32| retries.ask_to_open(asker(*thread, now), now);
         assert_eq!((1..2 * REMEMBERED_MAX as u32).filter(ask_to_open).count(), REMEMBERED_MAX);
     }
