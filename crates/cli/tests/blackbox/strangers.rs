@@ -53,7 +53,7 @@ fn idle_clients_make_room() {
     let mut idle: Vec<TcpStream> =
         (0..8).map(|_| from_a_privileged_port(gate.address).expect("the gate listens")).collect();
     let (mut nfs, root) = gate.root(ROOT);
-    // Six seats for one address. Threads of the gate accept in any order, so any three of the eight may be those that came first.
+    // One address has six seats. The gate's threads take connections in any order, so nobody knows which three of the eight make room.
     let closed = || idle.iter().filter(|conn| is_closed_within(conn, Duration::from_millis(1))).count();
     assert!(wait_for(Duration::from_secs(20), || closed() >= 3), "{} idle ones made room", closed());
     assert_eq!(closed(), 3, "nobody else has to");

@@ -221,7 +221,9 @@ impl Shared {
             // Only the first shard can know that no other one has the name.
             return match request.shard == Some(own) {
                 false => Err(Refusal::Unsupported),
-                true if request.token != self.asked_token.get() => Err(Refusal::NotServing),
+                true if request.token == 0 || request.token != self.asked_token.get() => {
+                    Err(Refusal::NotServing)
+                }
                 true => self.volume_create(&request),
             };
         }

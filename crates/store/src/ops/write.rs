@@ -314,8 +314,8 @@ impl Server {
         stripe.bricks().any(|brick| self.fill_of(brick) >= JOURNAL_FULL)
     }
 
-    /// A Full of these contents. Each data unit ends where only zeros follow. If there is nothing else, the first one takes part although
-    /// it is empty: parity slots alone would be lost with M bricks, and a repetition of the write would zero newer bytes.
+    /// A Full of these contents. Each data unit ends where only zeros follow. If all are empty, the first one takes part: M
+    /// lost bricks could take all parity slots along, and then a repetition of the write would zero newer bytes.
     pub(crate) fn plan_full(&self, stripe: &Stripe<'_>, units: Vec<Buf>) -> Plan {
         let code = stripe.geometry.code();
         let units: Vec<Buf> = units.into_iter().map(without_end_of_zeros).collect();

@@ -80,7 +80,7 @@ fn names_are_known_for_a_second_after_they_were_asked_for() {
     assert_eq!(known(&names, 2, now + TTL), None);
 }
 
-/// Whoever asks for another name than one of the next is not the one that removes them in their order.
+/// A thread that asks for a later name does not remove names in their order, and gets nothing.
 #[test]
 fn only_the_next_names_are_known() {
     let (names, now) = asked();
@@ -166,7 +166,7 @@ fn as_many_names_are_read_as_are_used() {
     }
     names.removed(THREAD, DIR, now);
     assert_eq!(names.next(THREAD, DIR, &name(0), now), Next::Ask(8));
-    // Whoever begins anew is, too.
+    // So is a thread that begins in another directory.
     remove(&names, THREAD, InodeId(6), now);
     assert_eq!(names.next(THREAD, InodeId(6), &name(0), now), Next::Ask(8));
     // Nothing of an answer may be kept: all have several names, for example.
@@ -175,7 +175,7 @@ fn as_many_names_are_read_as_are_used() {
     assert_eq!(names.next(THREAD, DIR, &name(1), now), Next::Alone);
 }
 
-/// What is left then are names that other threads are about to remove.
+/// The names that are left are those that other threads are about to remove.
 #[test]
 fn more_names_are_read_when_few_are_left() {
     let (names, now) = answered();
@@ -243,7 +243,7 @@ fn a_thread_that_others_overtake_goes_on_with_their_names() {
     assert_eq!(names.next(THREAD, DIR, &name(30), now), Next::Ask(16));
 }
 
-/// Whoever looks for another name before each removal gets nothing of it, and stops reading ahead.
+/// A thread that looks for another name before each removal has no use for these names, and stops reading ahead.
 #[test]
 fn names_that_do_not_exist_are_asked_for_alone_in_the_end() {
     let (names, now) = (NamesAhead::default(), Instant::now());
@@ -310,7 +310,7 @@ impl Service {
         listed.collect()
     }
 
-    /// The kernel is told that a name is of this file.
+    /// An answer says to the kernel that a name is of this file.
     fn tell(&mut self, at: usize, attr: &Attr) {
         let file = attr.inode.0 - 1000;
         let since = self.name_told[at];
@@ -321,7 +321,7 @@ impl Service {
     }
 }
 
-/// However requests overtake each other, the kernel is told nothing that is older than what it was told.
+/// Requests overtake each other. No answer to the kernel is older than an earlier one.
 #[test]
 fn nothing_goes_back() {
     let steps = proptest::collection::vec((0u8..9, 0..NAMES_OF_SERVICE, 0usize..6), 1..200);
@@ -372,7 +372,7 @@ fn nothing_goes_back() {
                             names.file_told(attr.inode);
                         }
                         Next::Ask(_) => waiting[thread] = Some(None),
-                        // Whoever reads names that nobody uses begins anew.
+                        // A thread that reads names which nobody uses must remove some again first.
                         Next::Alone => {
                             names.removed(threads[thread], InodeId(6), now);
                             remove(&names, threads[thread], DIR, now);
