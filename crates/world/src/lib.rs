@@ -10,6 +10,7 @@ mod connection;
 pub mod direct;
 pub mod file_lock;
 mod frame;
+mod future_box;
 mod line_limit;
 pub mod nbd;
 mod notify;
@@ -35,6 +36,7 @@ pub use connection::{
 };
 pub(crate) use connection::{Losses, Resent};
 pub use frame::Frame;
+pub use future_box::FutureBox;
 pub use line_limit::LineLimit;
 pub use notify::Notify;
 pub use pace::WindowSetting;
@@ -130,6 +132,14 @@ impl World {
     /// Microseconds of a clock that never goes back. Not comparable between nodes.
     pub fn now(&self) -> u64 {
         either!(WorldBody, &self.0, world => world.now())
+    }
+
+    /// When the current turn of this thread began ([`turns`]), by the clock of [`World::now`]. Reads no clock.
+    pub fn turn_began(&self) -> u64 {
+        match &self.0 {
+            WorldBody::Real(_) => turns::since(),
+            WorldBody::Sim(world) => world.now(),
+        }
     }
 
     /// Nanoseconds since 1970, negative before. May jump.

@@ -132,7 +132,7 @@ impl World {
         name: &'static str,
         future: Pin<&mut F>,
     ) -> Option<F::Output> {
-        run::block_on_for(&self.inner.runtime, name, Duration::from_micros(us), future)
+        run::block_on_for(&self.inner.runtime, name, us, future)
     }
 
     /// Waits until a descriptor can be read, or has failed.

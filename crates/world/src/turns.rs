@@ -91,10 +91,11 @@ fn now() -> u64 {
 
 impl Thread {
     /// A turn begins, after the thread has waited.
-    fn begin(&self) {
+    fn begin(&self) -> u64 {
         let now = now();
         self.since.set(now);
         self.look(now);
+        now
     }
 
     /// Reads the thread's CPU time if the last reading is old.
@@ -187,9 +188,14 @@ pub fn longest() -> Vec<LongTurn> {
     KINDS.lock().unwrap_or_else(PoisonError::into_inner).longest(now())
 }
 
-/// The thread continues after it may have waited.
-pub(crate) fn begin() {
-    THREAD.with(Thread::begin);
+/// The thread continues after it may have waited. Returns the time, in microseconds.
+pub(crate) fn begin() -> u64 {
+    THREAD.with(Thread::begin)
+}
+
+/// When the last turn of this thread ended, or the thread stopped waiting, in microseconds. Reads no clock.
+pub(crate) fn since() -> u64 {
+    THREAD.with(|thread| thread.since.get())
 }
 
 /// A turn of the task `name` has ended.

@@ -16,6 +16,7 @@ use crate::error::ClientError;
 use crate::routes::lease_state::POLL_US;
 use crate::routes::retry::{RetryBudget, Verdict, verdict};
 use crate::routes::route::Route;
+use crate::routes::watch::Watch;
 use crate::routes::{Above, Routes};
 use crate::state::counters::Counter;
 
@@ -29,6 +30,8 @@ pub(crate) struct Link {
     pub(crate) routes: Arc<Routes>,
     pub(crate) world: World,
     pub(crate) peers: Peers,
+    /// The calls to bricks that wait.
+    pub(super) watch: Rc<Watch>,
     /// Say which requests of programs are traced, and which of the background.
     pub(super) sampler: Sampler,
     pub(super) background_sampler: Sampler,
@@ -51,7 +54,8 @@ impl Link {
     pub(crate) fn new(world: World, routes: Arc<Routes>, above: Arc<dyn Above>) -> Rc<Link> {
         let peers = Peers::new(world.clone(), routes.options.identity.clone());
         let (sampler, background_sampler) = Default::default();
-        Rc::new(Link { routes, world, peers, sampler, background_sampler, above })
+        let watch = Watch::new(world.clone(), peers.clone(), routes.clone());
+        Rc::new(Link { routes, world, peers, watch, sampler, background_sampler, above })
     }
 
     /// Asks the metadata service once.

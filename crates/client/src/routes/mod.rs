@@ -12,3 +12,4 @@ mod shared;
 mod traced;
 
 pub(crate) use shared::{Above, Routes};
+mod watch;

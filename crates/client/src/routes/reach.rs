@@ -11,11 +11,7 @@ use world::CallError;
 
 use crate::routes::link::Link;
 use crate::routes::route::Route;
-
-/// Time between two looks at the connections, in microseconds.
-const LOOK_US: u64 = 250_000;
-/// How long a call has waited when its own thread looks, in microseconds: each thread has connections of its own.
-const SILENCE_US: u64 = 1_000_000;
+use crate::routes::watch::LOOK_US;
 
 impl Link {
     /// Looks for bricks whose connections bring nothing, and probes them, until the mount ends.
@@ -29,6 +25,7 @@ impl Link {
                 reach.retain(now, |brick| map.is_up(brick));
                 let doubted = map.bricks_up().filter(|(_, address)| self.peers.is_doubtful(address));
                 doubted.for_each(|(brick, _)| reach.doubt(brick));
+                self.routes.note_unreached(&reach);
                 reach.begin_probes(now)
             };
             for brick in due {
@@ -46,7 +43,16 @@ impl Link {
         (brick, address): (BrickId, &str),
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        match select(pin!(call), pin!(self.way_ended(route, brick, address))).await {
+        let waiting = self.watch.begin();
+        let way_ended = async {
+            loop {
+                waiting.change().await;
+                if self.routes.is_unreached(brick) || self.routes.is_old(route) {
+                    return;
+                }
+            }
+        };
+        match select(pin!(call), pin!(way_ended)).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => {
                 self.leave_if_unreached(brick, address);
@@ -65,25 +71,18 @@ impl Link {
         is_unreached
     }
 
-    async fn way_ended(&self, route: &Route, brick: BrickId, address: &str) {
-        loop {
-            let changed = self.routes.changed.wait();
-            if self.routes.is_unreached(brick) || self.routes.is_old(route) {
-                return;
-            }
-            if self.world.timeout(SILENCE_US, changed).await.is_none() && self.peers.is_doubtful(address) {
-                self.routes.reach().doubt(brick);
-            }
-        }
-    }
-
     async fn probe_brick(&self, brick: BrickId, began: u64) {
         let map = self.routes.map();
         let is_reached = match map.address(brick) {
             Some((_, address)) => self.peers.probe(address, PROBE_US).await,
             None => false,
         };
-        let is_news = self.routes.reach().probed(brick, began, is_reached, self.world.now());
+        let is_news = {
+            let mut reach = self.routes.reach();
+            let is_news = reach.probed(brick, began, is_reached, self.world.now());
+            self.routes.note_unreached(&reach);
+            is_news
+        };
         if is_news {
             tracing::debug!(%brick, is_reached, "probed");
             self.routes.changed.notify();

@@ -1,7 +1,7 @@
 //! The state of requests to the servers that all threads of a mount share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pace::{Latencies, Reach};
@@ -36,6 +36,13 @@ pub(crate) trait Above: Send + Sync {
     fn end_was_lost(&self, inode: InodeId);
 }
 
+/// Which bricks this mount cannot reach.
+struct Reached {
+    bricks: Mutex<Reach<BrickId>>,
+    /// Whether there are some.
+    has_unreached: AtomicBool,
+}
+
 /// Least time between two questions where the metadata servers of the volume's shard are, in microseconds.
 const FIND_EVERY_US: u64 = 1_000_000;
 
@@ -62,7 +69,7 @@ pub(crate) struct Routes {
     no_trees_until: AtomicU64,
     suspects: Mutex<BTreeMap<BrickId, u64>>,
     latencies: Mutex<Latencies<BrickId>>,
-    reach: Mutex<Reach<BrickId>>,
+    reach: Reached,
     /// Which of several bricks passes requests on.
     pub(super) proxy_turn: AtomicUsize,
     ops: Mutex<SeqTracker>,
@@ -111,7 +118,10 @@ impl Routes {
             no_trees_until: AtomicU64::new(0),
             suspects: Mutex::default(),
             latencies: Mutex::default(),
-            reach: Mutex::new(Reach::new(REPORTED_MAX)),
+            reach: Reached {
+                bricks: Mutex::new(Reach::new(REPORTED_MAX)),
+                has_unreached: AtomicBool::default(),
+            },
             proxy_turn: AtomicUsize::new(0),
             ops: Mutex::default(),
         }
@@ -171,7 +181,7 @@ impl Routes {
 
     /// Which bricks this mount cannot reach.
     pub(crate) fn reach(&self) -> MutexGuard<'_, Reach<BrickId>> {
-        lock(&self.reach)
+        lock(&self.reach.bricks)
     }
 
     /// Records that a brick did not answer.
@@ -186,9 +196,15 @@ impl Routes {
         self.suspects().get(&brick).is_some_and(|until| now < *until) || self.is_unreached(brick)
     }
 
+    /// Notes whether there are bricks that this mount does not reach. Called after every change of that.
+    pub(super) fn note_unreached(&self, reach: &Reach<BrickId>) {
+        self.reach.has_unreached.store(!reach.unreached().is_empty(), Ordering::Release);
+    }
+
     /// Whether this mount does not reach the brick.
     pub(crate) fn is_unreached(&self, brick: BrickId) -> bool {
-        self.reach().is_unreached(brick)
+        // Every call asks this.
+        self.reach.has_unreached.load(Ordering::Acquire) && self.reach().is_unreached(brick)
     }
 
     /// Records that a stripe did not arrive along a tree of members.

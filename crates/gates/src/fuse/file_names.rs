@@ -8,7 +8,8 @@
 //! Names that the kernel must ask about again are of no use here. They go when they are old, half of the table at a time.
 
 use std::collections::HashMap;
-use std::mem::take;
+use std::iter::successors;
+use std::mem::swap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,23 +40,24 @@ struct State {
     forgot_until: Option<Instant>,
 }
 
+/// Names that were told within some time. Adding one allocates nothing, most times: each lookup of a file adds one.
 #[derive(Default)]
 struct Half {
-    files: HashMap<InodeId, Vec<Told>>,
-    /// Number of names.
-    names: usize,
+    /// The last place in `told` of each file.
+    last: HashMap<InodeId, usize>,
+    told: Vec<Told>,
+    /// The names, one after the other.
+    text: Vec<u8>,
 }
 
+#[derive(Clone, Copy)]
 struct Told {
     parent: InodeId,
-    name: Box<[u8]>,
+    /// Where the name begins in `text`, and its length.
+    name: (usize, usize),
     until: Instant,
-}
-
-impl Told {
-    fn is(&self, parent: InodeId, name: &[u8]) -> bool {
-        self.parent == parent && *self.name == *name
-    }
+    /// The place of the name of the same file that was added before.
+    before: Option<usize>,
 }
 
 /// What is known of the names of a file that the kernel opens.
@@ -74,27 +76,23 @@ impl FileNames {
 
     /// The kernel is told that a name is that of a file.
     pub(super) fn told(&self, parent: InodeId, name: &[u8], inode: InodeId, now: Instant) {
-        let dropped = {
-            let mut state = self.lock();
-            let dropped = state.turn(now);
-            let until = now + BELIEVED;
-            state.newer.add(inode, Told { parent, name: name.into(), until });
-            dropped
-        };
-        // Many names: not under the lock.
-        drop(dropped);
+        let mut state = self.lock();
+        state.turn(now);
+        state.newer.add(inode, parent, name, now + BELIEVED);
     }
 
     /// The names by which the kernel may find a file.
     pub(super) fn known(&self, inode: InodeId, now: Instant) -> Known {
         let state = self.lock();
-        let told =
-            [&state.newer, &state.older].into_iter().filter_map(|half| half.files.get(&inode)).flatten();
         let mut names: Vec<NamedAs> = Vec::new();
-        for Told { parent, name, .. } in told.filter(|told| told.until > now) {
-            let is_known = names.iter().any(|known| known.parent == *parent && *known.name == **name);
-            if !is_known {
-                names.push(NamedAs { parent: *parent, name: name.to_vec() });
+        for half in [&state.newer, &state.older] {
+            let believed = half.of(inode).map(|at| &half.told[at]).filter(|told| told.until > now);
+            for told in believed {
+                let (parent, name) = (told.parent, half.name(told));
+                let is_known = names.iter().any(|known| known.parent == parent && known.name == name);
+                if !is_known {
+                    names.push(NamedAs { parent, name: name.to_vec() });
+                }
             }
         }
         let forgot = state.forgot_until.is_some_and(|until| until > now);
@@ -112,57 +110,88 @@ impl FileNames {
     /// The kernel has moved a name of a file, or of something else.
     pub(super) fn moved(&self, from: (InodeId, &[u8]), to: (InodeId, &[u8]), inode: InodeId) {
         let mut state = self.lock();
-        if let Some(told) = state.take(from.0, from.1, inode) {
-            state.newer.add(inode, Told { parent: to.0, name: to.1.into(), ..told });
+        if let Some(until) = state.take(from.0, from.1, inode) {
+            state.newer.add(inode, to.0, to.1, until);
         }
     }
 }
 
 impl Half {
-    fn add(&mut self, inode: InodeId, told: Told) {
-        let names = self.files.entry(inode).or_default();
-        if let Some(known) = names.iter_mut().find(|known| known.is(told.parent, &told.name)) {
-            known.until = told.until;
-        } else if names.len() > OPEN_NAMES_MAX {
-            // Too many for a request. Those that are here stand for all.
-            names.iter_mut().for_each(|known| known.until = told.until);
-        } else {
-            names.push(told);
-            self.names += 1;
+    /// The places of the names of a file.
+    fn of(&self, inode: InodeId) -> impl Iterator<Item = usize> {
+        successors(self.last.get(&inode).copied(), |at| self.told[*at].before)
+    }
+
+    fn name(&self, told: &Told) -> &[u8] {
+        let (start, len) = told.name;
+        &self.text[start..start + len]
+    }
+
+    /// The place of a name of a file.
+    fn find(&self, inode: InodeId, parent: InodeId, name: &[u8]) -> Option<usize> {
+        self.of(inode).find(|at| self.told[*at].parent == parent && self.name(&self.told[*at]) == name)
+    }
+
+    fn add(&mut self, inode: InodeId, parent: InodeId, name: &[u8], until: Instant) {
+        if let Some(known) = self.find(inode, parent, name) {
+            self.told[known].until = until;
+            return;
         }
+        if self.of(inode).count() > OPEN_NAMES_MAX {
+            // Too many for a request. Those that are here stand for all.
+            let others: Vec<usize> = self.of(inode).collect();
+            others.into_iter().for_each(|at| self.told[at].until = until);
+            return;
+        }
+        let before = self.last.insert(inode, self.told.len());
+        self.told.push(Told { parent, name: (self.text.len(), name.len()), until, before });
+        self.text.extend_from_slice(name);
+    }
+
+    /// Takes a name of a file out, so that the file has as few places as names. Returns until when it was believed.
+    fn take(&mut self, inode: InodeId, parent: InodeId, name: &[u8]) -> Option<Instant> {
+        let at = self.find(inode, parent, name)?;
+        let Told { until, before, .. } = self.told[at];
+        let after = self.of(inode).find(|after| self.told[*after].before == Some(at));
+        match (after, before) {
+            (Some(after), _) => self.told[after].before = before,
+            (None, Some(before)) => drop(self.last.insert(inode, before)),
+            (None, None) => drop(self.last.remove(&inode)),
+        }
+        Some(until)
+    }
+
+    /// Forgets all names. Keeps the memory if it was of use.
+    fn clear(&mut self) {
+        if self.told.len() < self.told.capacity() / 4 {
+            *self = Half::default();
+        }
+        self.last.clear();
+        self.told.clear();
+        self.text.clear();
     }
 }
 
 impl State {
-    /// Begins a new half if the newer one is full or old. Returns the oldest names.
-    fn turn(&mut self, now: Instant) -> Half {
+    /// Begins a new half if the newer one is full or old, and forgets the oldest names.
+    fn turn(&mut self, now: Instant) {
         let begun = *self.begun.get_or_insert(now);
         let age = now.saturating_duration_since(begun);
-        if self.newer.names < HALF_MAX && age < BELIEVED {
-            return Half::default();
+        if self.newer.told.len() < HALF_MAX && age < BELIEVED {
+            return;
         }
-        if age < BELIEVED && self.older.names > 0 {
+        if age < BELIEVED && !self.older.told.is_empty() {
             self.forgot_until = Some(now + BELIEVED);
         }
         self.begun = Some(now);
-        let newer = take(&mut self.newer);
-        std::mem::replace(&mut self.older, newer)
+        swap(&mut self.newer, &mut self.older);
+        self.newer.clear();
     }
 
-    /// Takes a name of an inode out.
-    fn take(&mut self, parent: InodeId, name: &[u8], inode: InodeId) -> Option<Told> {
-        let mut taken = None;
-        for half in [&mut self.older, &mut self.newer] {
-            let Some(names) = half.files.get_mut(&inode) else { continue };
-            if let Some(at) = names.iter().position(|told| told.is(parent, name)) {
-                taken = Some(names.swap_remove(at));
-                half.names -= 1;
-            }
-            if names.is_empty() {
-                half.files.remove(&inode);
-            }
-        }
-        taken
+    /// Takes a name of a file out. Returns until when it was believed.
+    fn take(&mut self, parent: InodeId, name: &[u8], inode: InodeId) -> Option<Instant> {
+        let (older, newer) = (self.older.take(inode, parent, name), self.newer.take(inode, parent, name));
+        newer.or(older)
     }
 }
 
@@ -210,8 +239,28 @@ mod tests {
         file_names.removed(DIR, b"b", FILE);
         assert_eq!(names(&file_names, FILE, now), ["c"]);
         file_names.removed(DIR, b"c", FILE);
-        let state = file_names.lock();
-        assert_eq!((state.newer.names, state.newer.files.len()), (0, 0));
+        file_names.moved((DIR, b"c"), (DIR, b"d"), FILE);
+        assert!(names(&file_names, FILE, now).is_empty(), "what was removed does not move");
+        assert!(file_names.lock().newer.last.is_empty());
+        file_names.told(DIR, b"c", FILE, now);
+        assert_eq!(names(&file_names, FILE, now), ["c"]);
+    }
+
+    #[test]
+    fn names_are_taken_out_in_any_order() {
+        for first in 0..3 {
+            for second in 0..2 {
+                let (file_names, now) = (FileNames::default(), Instant::now());
+                let mut all = vec!["a", "b", "c"];
+                all.iter().for_each(|name| file_names.told(DIR, name.as_bytes(), FILE, now));
+                file_names.told(DIR, b"a", InodeId(6), now);
+                for at in [first, second] {
+                    file_names.removed(DIR, all.remove(at).as_bytes(), FILE);
+                    assert_eq!(names(&file_names, FILE, now), all);
+                }
+                assert_eq!(names(&file_names, InodeId(6), now), ["a"]);
+            }
+        }
     }
 
     #[test]
@@ -222,11 +271,11 @@ mod tests {
         assert_eq!(file_names.known(InodeId(6), now), Known::Names(vec![]));
         let later = now + BELIEVED;
         (0..100).for_each(|n: u32| file_names.told(DIR, n.to_string().as_bytes(), FILE, later));
-        assert_eq!(file_names.lock().newer.names, OPEN_NAMES_MAX + 1);
+        assert_eq!(file_names.lock().newer.told.len(), OPEN_NAMES_MAX + 1);
         // Names that the kernel believes have to go.
         (0..3 * HALF_MAX as u64).for_each(|inode| file_names.told(DIR, b"n", InodeId(100 + inode), later));
         let state = file_names.lock();
-        assert!(state.newer.names <= HALF_MAX && state.older.names <= HALF_MAX);
+        assert!(state.newer.told.len() <= HALF_MAX && state.older.told.len() <= HALF_MAX);
         drop(state);
         assert_eq!(file_names.known(InodeId(100), later), Known::Unknown);
         assert_eq!(file_names.known(InodeId(100), later + BELIEVED), Known::Names(vec![]));

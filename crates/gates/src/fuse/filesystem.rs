@@ -16,6 +16,7 @@ use fuser::{
     ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, RequestId, TimeOrNow,
     WriteFlags,
 };
+use types::BufMut;
 use types::messages::cluster::Mode;
 use types::messages::names::FileKind;
 
@@ -52,14 +53,14 @@ impl Filesystem for Gate {
                 return gate.reply_entry(gate.lookup_handle(parent, is_parent).await, reply);
             }
             let found = match name(&entry) {
-                Ok(name) => gate.lookup_ahead(asker.thread, parent, name).await,
+                Ok(name) => gate.lookup_ahead(asker, parent, name).await,
                 Err(errno) => Err(errno),
             };
             gate.told_name(parent, entry.as_bytes(), found.as_ref().map(|found| &found.attr).ok());
             let found = found.map_err(|errno| gate.error_in(asker, parent, errno));
             match &found {
-                Ok(_) => gate.retries.found(asker, Instant::now()),
-                Err(_) => gate.retries.opens_none(asker.thread),
+                Ok(_) => gate.retries.found(asker, Instant::now),
+                Err(_) => gate.retries.opens_none(asker),
             }
             gate.reply_found(found, reply);
         });
@@ -287,7 +288,7 @@ impl Filesystem for Gate {
                 let name = name(&entry)?;
                 gate.ask_in(parent, async |session| session.open_new(parent, name, owner).await).await
             };
-            gate.retries.opens_none(asker.thread);
+            gate.retries.opens_none(asker);
             let made = create().await;
             gate.names_ahead.name_told(parent, entry.as_bytes());
             if gate.closes_late(&made).await {
@@ -366,7 +367,8 @@ impl Filesystem for Gate {
                 return Gate::reply_written(written, reply);
             }
         }
-        let data = data.to_vec();
+        // From pages that are reused: new ones of this size would be faults of pages.
+        let data = BufMut::copy_of(data);
         let on_interrupt = if is_alone { OnInterrupt::GiveUp } else { OnInterrupt::Wait };
         self.serve(request, on_interrupt, async move |gate| {
             Gate::reply_written(gate.write_bytes(of, handle, offset, &data).await, reply);

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use fuser::{Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, Reply
 use types::InodeId;
 use types::limits::NAME_MAX;
 use types::messages::names::{Attr, FileKind, Owner};
+use world::FutureBox;
 
 use super::attributes::{file_attr, time};
 use super::dir_attr_cache::{ChangedNames, DirAttrCache};
@@ -71,8 +73,8 @@ impl Gate {
         work: impl FnOnce(Rc<Gate>) -> F,
     ) {
         let gate = local::gate(self);
-        let mut work = Box::pin(work(Rc::clone(&gate)));
-        if local::attempt(&self.mount, work.as_mut()).is_none() {
+        let mut work = FutureBox::new(|| work(Rc::clone(&gate)));
+        if local::attempt(&self.mount, Pin::new(&mut work)).is_none() {
             local::park(&gate, (request.unique().0, request.pid()), on_interrupt, work);
         }
     }
@@ -198,7 +200,7 @@ impl Gate {
     /// Looks up a name for a thread, which may be about to remove it and those that follow.
     pub(super) async fn lookup_ahead(
         &self,
-        thread: u32,
+        Asker { thread, begun: now }: Asker,
         parent: InodeId,
         name: &[u8],
     ) -> Result<Found, Errno> {
@@ -209,7 +211,6 @@ impl Gate {
         if self.mount.is_exclusive() {
             return alone().await;
         }
-        let now = Instant::now();
         let count = match self.names_ahead.next(thread, parent, name, now) {
             Next::Alone => return alone().await,
             Next::Known(attr, left) => {

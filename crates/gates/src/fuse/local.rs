@@ -20,7 +20,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use types::messages::names::Attr;
-use world::World;
+use world::{FutureBox, World};
 
 use super::gate::Gate;
 use super::interrupts::OnInterrupt;
@@ -31,9 +31,6 @@ const PATIENCE_US: u64 = 20_000;
 const PATIENCE_PARKED_US: u64 = 1_000;
 /// How long a thread without a ring waits before it tries again to make one. Other threads read the requests meanwhile.
 const RING_PAUSE: Duration = Duration::from_secs(1);
-
-/// A request that is being carried out. It answers the kernel itself.
-pub(super) type Work = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Local {
     mount: Arc<Mount>,
@@ -131,7 +128,12 @@ pub(super) fn attempt<F: Future>(mount: &Arc<Mount>, work: Pin<&mut F>) -> Optio
 }
 
 /// Parks a request with the kernel's number `unique`, of a program's `thread`, on this thread, until it ends or is interrupted.
-pub(super) fn park(gate: &Rc<Gate>, (unique, thread): (u64, u32), on_interrupt: OnInterrupt, work: Work) {
+pub(super) fn park(
+    gate: &Rc<Gate>,
+    (unique, thread): (u64, u32),
+    on_interrupt: OnInterrupt,
+    work: FutureBox,
+) {
     let Ok((world, waiting)) = with(&gate.mount, |local| (local.world.clone(), Rc::clone(&local.waiting)))
     else {
         // As above; and its reply is an error if it is dropped.
@@ -231,7 +233,7 @@ impl Drop for Parked {
 /// A request that was answered already, and is carried out to its end.
 struct Late {
     waiting: Rc<Waiting>,
-    work: Work,
+    work: FutureBox,
 }
 
 impl Future for Late {
@@ -239,7 +241,7 @@ impl Future for Late {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<()> {
         self.waiting.is_late.set(true);
-        let polled = self.work.as_mut().poll(cx);
+        let polled = Pin::new(&mut self.work).poll(cx);
         self.waiting.is_late.set(false);
         polled
     }

@@ -5,7 +5,8 @@
 //! names, through a descriptor.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuser::Request;
@@ -48,6 +49,9 @@ pub(super) struct Retries {
     asked: Mutex<BTreeMap<(u32, InodeId), Instant>>,
     /// The threads whose next open is a second attempt, and when they were asked.
     opening: Mutex<BTreeMap<u32, Instant>>,
+    /// Nobody who comes later counts as asked: as a time since [`Retries::epoch`], in microseconds. Most requests need no lock so.
+    until_us: AtomicU64,
+    epoch: OnceLock<Instant>,
 }
 
 /// Adds a thread at the time `now`, if there is room, where threads count for so long. Returns whether it is new.
@@ -61,6 +65,22 @@ fn add<K: Ord>(asked: &mut BTreeMap<K, Instant>, key: K, asker: Asker, now: Inst
 }
 
 impl Retries {
+    /// A time since the first thread was asked, in microseconds.
+    fn us(&self, at: Instant) -> u64 {
+        let since = self.epoch.get_or_init(|| at);
+        at.saturating_duration_since(*since).as_micros() as u64
+    }
+
+    /// A thread counts as asked from this time on.
+    fn note(&self, at: Instant) {
+        self.until_us.fetch_max(self.us(at + OPENING), Ordering::AcqRel);
+    }
+
+    /// Whether threads may count as asked for a request that came then.
+    fn may_remember(&self, asker: Asker) -> bool {
+        self.epoch.get().is_some() && self.us(asker.begun) <= self.until_us.load(Ordering::Acquire)
+    }
+
     fn asked(&self) -> MutexGuard<'_, BTreeMap<(u32, InodeId), Instant>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,18 +92,23 @@ impl Retries {
     /// Whether a thread may be asked, by an answer at the time `now`, to look again for what has led it to an inode. If so, it counts
     /// as asked.
     pub(super) fn ask(&self, asker: Asker, inode: InodeId, now: Instant) -> bool {
+        self.note(now);
         add(&mut self.asked(), (asker.thread, inode), asker, now, TTL)
     }
 
     /// Whether a thread may be asked, by an answer at the time `now`, to look again for the name of a file that it opens. If so, it
     /// counts as asked.
     pub(super) fn ask_to_open(&self, asker: Asker, now: Instant) -> bool {
+        self.note(now);
         add(&mut self.opening(), asker.thread, asker, now, OPENING)
     }
 
     /// A thread opens a file. Returns whether it has just looked for its name again. That counts once: what the thread opens later may
     /// have been found by an older name.
     pub(super) fn has_looked_again(&self, asker: Asker) -> bool {
+        if !self.may_remember(asker) {
+            return false;
+        }
         let mut opening = self.opening();
         let at = opening.get(&asker.thread).copied();
         // Threads without a number cannot be told apart.
@@ -93,12 +118,16 @@ impl Retries {
         at.is_some_and(|at| asker.remembers(at, OPENING))
     }
 
-    /// A thread has found a name, by an answer at the time `now`. If it looks again, it has more names to look up, or is about to open.
-    pub(super) fn found(&self, asker: Asker, now: Instant) {
-        let Asker { thread, begun } = asker;
+    /// A thread has found a name, by an answer that came now. If it looks again, it has more names to look up, or is about to open.
+    pub(super) fn found(&self, asker: Asker, clock: impl FnOnce() -> Instant) {
+        if !self.may_remember(asker) {
+            return;
+        }
+        let (Asker { thread, begun }, now) = (asker, clock());
         let shift = |at: &mut Instant, long| {
             if asker.remembers(*at, long) {
                 *at += now.saturating_duration_since(begun);
+                self.note(*at);
             }
         };
         self.opening().get_mut(&thread).into_iter().for_each(|at| shift(at, OPENING));
@@ -107,9 +136,9 @@ impl Retries {
     }
 
     /// A thread has found no file under a name, or makes one, so it does not open what it has looked for.
-    pub(super) fn opens_none(&self, thread: u32) {
-        if thread != UNKNOWN_THREAD {
-            self.opening().remove(&thread);
+    pub(super) fn opens_none(&self, asker: Asker) {
+        if asker.thread != UNKNOWN_THREAD && self.may_remember(asker) {
+            self.opening().remove(&asker.thread);
         }
     }
 }
@@ -147,7 +176,7 @@ mod tests {
         assert!(!has_looked_again(7, now), "it counts once");
         assert!(!has_looked_again(8, now + OPENING), "too long ago");
         assert!(ask_to_open(7));
-        retries.opens_none(7);
+        retries.opens_none(asker(7, now));
         assert!(!has_looked_again(7, now));
     }
 
@@ -158,10 +187,10 @@ mod tests {
         // The first attempt is slow, and so is the look for the name after it.
         assert!(retries.ask_to_open(asker(7, now), now + slow));
         assert!(retries.ask(asker(7, now), INODE, now + slow));
-        retries.found(asker(7, now + slow), now + 2 * slow);
-        retries.found(asker(7, now + 2 * slow), now + 3 * slow);
+        retries.found(asker(7, now + slow), || now + 2 * slow);
+        retries.found(asker(7, now + 2 * slow), || now + 3 * slow);
         // Another thread has nothing to do with it.
-        retries.found(asker(8, now), now + 9 * slow);
+        retries.found(asker(8, now), || now + 9 * slow);
         assert!(
             !retries.ask(asker(7, now + 3 * slow), INODE, now + 4 * slow),
             "a second ESTALE reaches the program"
@@ -169,7 +198,7 @@ mod tests {
         assert!(retries.has_looked_again(asker(7, now + 3 * slow)));
         // What was forgotten before a slow look is not remembered after it.
         assert!(retries.ask_to_open(asker(7, now + 4 * slow), now + 4 * slow));
-        retries.found(asker(7, now + 5 * slow), now + 6 * slow);
+        retries.found(asker(7, now + 5 * slow), || now + 6 * slow);
         assert!(!retries.has_looked_again(asker(7, now + 6 * slow)));
     }
 
@@ -177,7 +206,7 @@ mod tests {
     fn threads_without_a_number_are_one() {
         let (retries, nobody) = (Retries::default(), asker(UNKNOWN_THREAD, Instant::now()));
         assert!(retries.ask_to_open(nobody, nobody.begun));
-        retries.opens_none(UNKNOWN_THREAD);
+        retries.opens_none(nobody);
         assert!((0..2).all(|_| retries.has_looked_again(nobody)));
     }
 

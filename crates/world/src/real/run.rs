@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use compio::runtime::Runtime;
 
@@ -18,7 +18,7 @@ const POLLS_PER_LOOK: u32 = 16;
 /// How long woken tasks may wake others before the ring is checked. A request passes from task to task, in a few microseconds each: they
 /// need not enter the kernel in between. A task that sends calls the kernel itself, so its message leaves before the writes to disks that
 /// wait in the ring.
-const LOOK_AFTER: Duration = Duration::from_micros(20);
+const LOOK_AFTER_US: u64 = 20;
 
 /// Wakes the future given to `block_on`. compio's own loop would poll that future in every round, and enter the
 /// kernel once more for every wake. For wakes from the same thread this flag avoids both.
@@ -69,21 +69,21 @@ pub(super) fn block_on<F: Future>(runtime: &Runtime, name: &'static str, future:
     output.expect("without a limit it runs to its end")
 }
 
-/// As [`block_on`], but for `limit` at most, unless the thread has more to do then. `None` if the future has not ended:
+/// As [`block_on`], but for `limit_us` microseconds at most, unless the thread has more to do then. `None` if the future has not ended:
 /// it can be polled further, as a task too.
 pub(super) fn block_on_for<F: Future>(
     runtime: &Runtime,
     name: &'static str,
-    limit: Duration,
+    limit_us: u64,
     future: Pin<&mut F>,
 ) -> Option<F::Output> {
-    run(runtime, name, Some(limit), future)
+    run(runtime, name, Some(limit_us), future)
 }
 
 fn run<F: Future>(
     runtime: &Runtime,
     name: &'static str,
-    limit: Option<Duration>,
+    limit_us: Option<u64>,
     mut future: Pin<&mut F>,
 ) -> Option<F::Output> {
     let _running = Running::begin();
@@ -96,9 +96,8 @@ fn run<F: Future>(
         let waker = Waker::from(flag.clone());
         let mut context = Context::from_waker(&waker);
         let mut again = 0;
-        let began = Instant::now();
+        let began = turns::begin();
         let mut looked = began;
-        turns::begin();
         loop {
             if flag.woken.swap(false, Ordering::AcqRel) {
                 let polled = future.as_mut().poll(&mut context);
@@ -108,7 +107,7 @@ fn run<F: Future>(
                 }
             }
             if runtime.run() {
-                if looked.elapsed() < LOOK_AFTER {
+                if turns::since() - looked < LOOK_AFTER_US {
                     continue;
                 }
                 runtime.poll_with(Some(Duration::ZERO));
@@ -118,16 +117,16 @@ fn run<F: Future>(
             } else if again == POLLS_PER_LOOK {
                 runtime.poll_with(Some(Duration::ZERO));
             } else {
-                let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+                let left =
+                    limit_us.map(|us| Duration::from_micros(us.saturating_sub(turns::since() - began)));
                 let timer = runtime.current_timeout();
                 runtime.poll_with(left.into_iter().chain(timer).min());
             }
             again = 0;
-            looked = Instant::now();
-            if limit.is_some_and(|limit| looked - began >= limit) && !flag.woken.load(Ordering::Acquire) {
+            looked = turns::begin();
+            if limit_us.is_some_and(|us| looked - began >= us) && !flag.woken.load(Ordering::Acquire) {
                 return None;
             }
-            turns::begin();
         }
     })
 }

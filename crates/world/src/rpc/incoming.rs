@@ -285,6 +285,11 @@ impl Incoming {
         self.world.now()
     }
 
+    /// When this turn began. Reads no clock.
+    pub(super) fn turn_began(&self) -> u64 {
+        self.world.turn_began()
+    }
+
     /// Changes the state of this thread's transfers and of the port.
     fn change<T>(&self, change: impl FnOnce(&mut Receiver, &mut Port) -> T) -> T {
         change(&mut self.receiver.borrow_mut(), &mut self.port.lock().port)

@@ -2,6 +2,7 @@
 
 mod doubts;
 mod link;
+mod links;
 mod reading;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -18,6 +19,7 @@ use types::{Buf, ClusterId, Epoch, RAIL, Refusal};
 
 pub(super) use self::link::Link;
 use self::link::{Open, Stage, Ticket, UnderWay};
+use self::links::Links;
 use super::connect::{LIST, Opened, connect, is_followed};
 use super::handshake::HANDSHAKE_US;
 use super::incoming::{Incoming, ReceivePort, ReceiveReport};
@@ -55,7 +57,7 @@ struct Inner {
     /// Zeros until it is known.
     cluster: Cell<ClusterId>,
     /// By address, and by the server that is meant there: a metadata server that others call at its own address is sure to be it.
-    links: RefCell<BTreeMap<(String, Meant), Rc<Link>>>,
+    links: RefCell<Links>,
     /// Of servers with several addresses.
     rails: RefCell<BTreeMap<String, Rc<Rails>>>,
     incoming: Rc<Incoming>,
@@ -65,7 +67,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.links.borrow().values().for_each(|link| link.close(CallError::Unreachable));
+        self.links.borrow().each().for_each(|link| link.close(CallError::Unreachable));
     }
 }
 
@@ -196,7 +198,7 @@ impl Peers {
     /// The addresses of a server over which there is a connection; all that there are, if there is none.
     pub fn connected(&self, address: &str) -> Vec<String> {
         let links = self.0.links.borrow();
-        let is_open = |rail: &&str| links_to(&links, rail).any(|link| link.open().is_ok());
+        let is_open = |rail: &&str| links.to(rail).any(|link| link.open().is_ok());
         let open: Vec<String> = address.split(RAIL).filter(is_open).map(str::to_owned).collect();
         if open.is_empty() { vec![address.to_owned()] } else { open }
     }
@@ -206,7 +208,7 @@ impl Peers {
         self.0.rails.borrow_mut().remove(address);
         for rail in address.split(RAIL) {
             for &meant in Meant::ALL {
-                let link = self.0.links.borrow_mut().remove(&(rail.to_owned(), meant));
+                let link = self.0.links.borrow_mut().remove(meant, rail);
                 if let Some(link) = link {
                     link.close(CallError::Unreachable);
                 }
@@ -248,13 +250,12 @@ impl Peers {
     }
 
     fn link(&self, meant: Meant, address: &str, rail: Option<Rail>) -> Rc<Link> {
-        let key = (address.to_owned(), meant);
-        if let Some(link) = self.0.links.borrow().get(&key) {
+        if let Some(link) = self.0.links.borrow().get(meant, address) {
             return link.clone();
         }
         let (sender, now) = (self.0.incoming.sender(), self.0.world.now());
         let link = Rc::new(Link::new(meant, address, sender, rail, now));
-        self.0.links.borrow_mut().insert(key, link.clone());
+        self.0.links.borrow_mut().insert(link.clone());
         // In its own task, so that a caller that gives up does not end the connection attempt for the others.
         self.0.world.spawn("connect", open(Rc::downgrade(&self.0), address.to_owned(), link.clone()));
         link
@@ -276,9 +277,8 @@ impl Inner {
     /// Closes `link` and removes it, unless another one has already replaced it.
     fn remove(&self, link: &Rc<Link>, error: CallError) {
         let mut links = self.links.borrow_mut();
-        let key = (link.address().to_owned(), link.meant);
-        if links.get(&key).is_some_and(|other| Rc::ptr_eq(other, link)) {
-            links.remove(&key);
+        if links.get(link.meant, &link.address).is_some_and(|other| Rc::ptr_eq(other, link)) {
+            links.remove(link.meant, &link.address);
             if let Some(rail) = &link.rail {
                 rail.failed(self.world.now());
             }
@@ -332,14 +332,6 @@ fn untimed(bytes: &[u8], flags: Flags) -> Result<(Option<Served>, &[u8]), Decode
     let served = Served::decode(&mut reader)?;
     let rest = reader.remaining();
     Ok((Some(served), reader.bytes(rest)?))
-}
-
-/// The connections to an address.
-fn links_to<'a>(
-    links: &'a BTreeMap<(String, Meant), Rc<Link>>,
-    address: &str,
-) -> impl Iterator<Item = &'a Rc<Link>> {
-    Meant::ALL.iter().filter_map(move |meant| links.get(&(address.to_owned(), *meant)))
 }
 
 fn are_open(links: &[Rc<Link>]) -> Vec<Rc<Link>> {

@@ -21,7 +21,7 @@ impl Peers {
     pub fn is_doubtful(&self, address: &str) -> bool {
         let (links, failed, now) = (self.0.links.borrow(), self.0.failed.borrow(), self.0.world.now());
         let has_failed = |rail: &str| failed.get(rail).is_some_and(|tried| now < tried + FAILED_US);
-        let rail_of = |rail: &str| match links.get(&(rail.to_owned(), Meant::Brick)) {
+        let rail_of = |rail: &str| match links.get(Meant::Brick, rail) {
             Some(link) if link.open().is_ok() => Some(!link.is_silent(now, DOUBT_US)),
             Some(link) if now < link.since_us + DOUBT_US && !has_failed(rail) => None,
             Some(_) => Some(false),

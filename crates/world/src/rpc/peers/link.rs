@@ -201,7 +201,7 @@ impl<'a> Ticket<'a> {
             u32::try_from(credit).unwrap_or(u32::MAX)
         };
         if link.pending.borrow().is_empty() {
-            link.heard_us.set(incoming.now());
+            link.heard_us.set(incoming.turn_began());
         }
         link.pending.borrow_mut().insert(id, pending);
         (Ticket { link, open, id, is_large }, credit)

@@ -12,7 +12,7 @@ use crate::{Frame, Receiver, World};
 pub(super) async fn read(world: &World, mut receiver: Receiver, link: &Link, open: &Open) {
     loop {
         let received = receiver.recv().await;
-        link.heard_us.set(world.now());
+        link.heard_us.set(world.turn_began());
         match received {
             Ok(Some(frame)) if frame.header.flags.is_reply() && frame.header.cluster == open.cluster => {
                 let taken = if frame.header.kind == Grant::KIND {
