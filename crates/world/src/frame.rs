@@ -84,11 +84,11 @@ impl Frame {
         Ok(header)
     }
 
-    /// The frame of a received header and the bytes that followed it, if its tag is that of the next frame under the seal or,
+    /// The frame of a received header, as it came too, and the bytes that followed it, if its tag is that of the next frame under the seal or,
     /// without a seal, if it has no tag and its checksums match. If the record has the checksums of the payload, the reader of
     /// the record compares them.
     pub(crate) fn from_parts(
-        header: FrameHeader,
+        (header, head): (FrameHeader, &[u8; HEADER_LEN]),
         record: Vec<u8>,
         payload: Buf,
         seal: Option<&mut Seal>,
@@ -96,7 +96,6 @@ impl Frame {
         assert_eq!(record.len(), header.record_len as usize, "a record was read to its length");
         assert_eq!(payload.len(), header.payload_len as usize, "a payload was read to its length");
         if let Some(seal) = seal {
-            let head = header.encode();
             if !seal.matches([&head[..TAGGED_LEN], &record, &payload], &header.tag) {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,

@@ -363,7 +363,7 @@ impl Filesystem for Gate {
         // bytes of most writes are never copied.
         if is_alone {
             let attempt = pin!(self.write_bytes(of, handle, offset, data));
-            if let Some(written) = local::attempt(&self.mount, attempt) {
+            if let Some(written) = local::attempt(&self.mount, local::PATIENCE_TO_WRITE_US, attempt) {
                 return Gate::reply_written(written, reply);
             }
         }

@@ -74,7 +74,7 @@ impl Gate {
     ) {
         let gate = local::gate(self);
         let mut work = FutureBox::new(|| work(Rc::clone(&gate)));
-        if local::attempt(&self.mount, Pin::new(&mut work)).is_none() {
+        if local::attempt(&self.mount, local::PATIENCE_US, Pin::new(&mut work)).is_none() {
             local::park(&gate, (request.unique().0, request.pid()), on_interrupt, work);
         }
     }

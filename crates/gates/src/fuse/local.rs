@@ -26,7 +26,9 @@ use super::gate::Gate;
 use super::interrupts::OnInterrupt;
 
 /// How long a thread waits for a request before it parks it, in microseconds. Parking costs some system calls.
-const PATIENCE_US: u64 = 20_000;
+pub(super) const PATIENCE_US: u64 = 20_000;
+/// The same for a write to a file that no other mount has open. It waits for earlier writes to be sent, and parking copies its bytes.
+pub(super) const PATIENCE_TO_WRITE_US: u64 = 50_000;
 /// The same for a thread that has parked requests already: the next one probably waits for the same thing.
 const PATIENCE_PARKED_US: u64 = 1_000;
 /// How long a thread without a ring waits before it tries again to make one. Other threads read the requests meanwhile.
@@ -117,10 +119,15 @@ pub(super) fn gate(gate: &Gate) -> Rc<Gate> {
     Rc::clone(waiting.gate.borrow_mut().get_or_insert_with(|| Rc::new(gate.clone())))
 }
 
-/// Carries out a request on this thread, for as long as the thread waits for one. `None`: it has to wait longer.
-pub(super) fn attempt<F: Future>(mount: &Arc<Mount>, work: Pin<&mut F>) -> Option<F::Output> {
+/// Carries out a request on this thread, for as long as the thread waits for one: `patience_us`, or less if requests are parked.
+/// `None`: it has to wait longer.
+pub(super) fn attempt<F: Future>(
+    mount: &Arc<Mount>,
+    patience_us: u64,
+    work: Pin<&mut F>,
+) -> Option<F::Output> {
     match with(mount, |local| (local.world.clone(), local.waiting.parked.get())) {
-        Ok((world, 0)) => world.block_on_for(PATIENCE_US, "fuse request", work),
+        Ok((world, 0)) => world.block_on_for(patience_us, "fuse request", work),
         Ok((world, _)) => world.block_on_for(PATIENCE_PARKED_US, "fuse request", work),
         // It waits for nothing, because it has no session.
         Err(_) => work.now_or_never(),

@@ -60,13 +60,13 @@ impl Receiver {
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             self.stage(HEADER_LEN).await?;
         }
-        let header = self.take_header(most)?;
+        let (header, head) = self.take_header(most)?;
         let record = self.take_record(header.record_len as usize).await?;
         let payload = match header.payload_len as usize {
             0 => Buf::empty(),
             len => self.take_payload(len).await?,
         };
-        let frame = Frame::from_parts(header, record, payload, self.seal.as_mut())?;
+        let frame = Frame::from_parts((header, &head), record, payload, self.seal.as_mut())?;
         self.broken = false;
         Ok(Some(frame))
     }
@@ -145,11 +145,11 @@ impl Receiver {
         Ok(true)
     }
 
-    fn take_header(&mut self, most: usize) -> io::Result<FrameHeader> {
-        let bytes = self.staged().first_chunk().expect("the header was staged");
-        let header = Frame::decode_header(bytes, most)?;
+    fn take_header(&mut self, most: usize) -> io::Result<(FrameHeader, [u8; HEADER_LEN])> {
+        let head = *self.staged().first_chunk().expect("the header was staged");
+        let header = Frame::decode_header(&head, most)?;
         self.used += HEADER_LEN;
-        Ok(header)
+        Ok((header, head))
     }
 
     /// The next `len` bytes of the stream, as a record.

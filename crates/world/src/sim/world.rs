@@ -347,7 +347,7 @@ impl Receiver {
         let seal = self.seal.as_mut();
         match poll_fn(|cx| state.net.borrow_mut().poll_receive(cx, *end)).await? {
             Some(Arrival::Frame { head, record, payload }) => {
-                Frame::from_parts(Frame::decode_header(&head, most)?, record, payload, seal).map(Some)
+                Frame::from_parts((Frame::decode_header(&head, most)?, &head), record, payload, seal).map(Some)
             }
             Some(Arrival::Bytes(bytes)) => frame_of(&bytes, most, seal).map(Some),
             _ => Ok(None),
@@ -399,5 +399,5 @@ fn frame_of(bytes: &[u8], most: usize, seal: Option<&mut Seal>) -> io::Result<Fr
     let (record, rest) =
         rest.split_at_checked(header.record_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
     let payload = rest.get(..header.payload_len as usize).ok_or(io::ErrorKind::UnexpectedEof)?;
-    Frame::from_parts(header, record.to_vec(), Buf::copy_of(payload), seal)
+    Frame::from_parts((header, head), record.to_vec(), Buf::copy_of(payload), seal)
 }
