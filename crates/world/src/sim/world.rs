@@ -347,7 +347,8 @@ impl Receiver {
         let seal = self.seal.as_mut();
         match poll_fn(|cx| state.net.borrow_mut().poll_receive(cx, *end)).await? {
             Some(Arrival::Frame { head, record, payload }) => {
-                Frame::from_parts((Frame::decode_header(&head, most)?, &head), record, payload, seal).map(Some)
+                Frame::from_parts((Frame::decode_header(&head, most)?, &head), record, payload, seal)
+                    .map(Some)
             }
             Some(Arrival::Bytes(bytes)) => frame_of(&bytes, most, seal).map(Some),
             _ => Ok(None),
