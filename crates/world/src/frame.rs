@@ -84,9 +84,9 @@ impl Frame {
         Ok(header)
     }
 
-    /// The frame of a received header, as it came too, and the bytes that followed it, if its tag is that of the next frame under the seal or,
-    /// without a seal, if it has no tag and its checksums match. If the record has the checksums of the payload, the reader of
-    /// the record compares them.
+    /// The frame of a received header, which is `head` as it came, and the bytes that followed it. With a seal, the tag must be that of
+    /// the next frame; without one, there must be no tag, and the checksums must match. If the record has the checksums of the
+    /// payload, the reader of the record compares them.
     pub(crate) fn from_parts(
         (header, head): (FrameHeader, &[u8; HEADER_LEN]),
         record: Vec<u8>,

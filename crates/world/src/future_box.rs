@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// A future with so many bytes that ends at its second poll, and then says whether they were still there.
+    /// A future with this many bytes that ends at its second poll, and then says whether they were still there.
     fn of<const N: usize>(mark: u8, seen: Rc<RefCell<Vec<u8>>>) -> FutureBox {
         FutureBox::new(move || async move {
             let bytes = [mark; N];

@@ -45,11 +45,9 @@ impl Link {
     ) -> Result<T, CallError> {
         let waiting = self.watch.begin();
         let way_ended = async {
-            loop {
+            // The route may be older than the call.
+            while !self.routes.is_unreached(brick) && !self.routes.is_old(route) {
                 waiting.change().await;
-                if self.routes.is_unreached(brick) || self.routes.is_old(route) {
-                    return;
-                }
             }
         };
         match select(pin!(call), pin!(way_ended)).await {
