@@ -134,14 +134,6 @@ impl World {
         either!(WorldBody, &self.0, world => world.now())
     }
 
-    /// When the current turn of this thread began ([`turns`]), by the clock of [`World::now`]. Reads no clock.
-    pub fn turn_began(&self) -> u64 {
-        match &self.0 {
-            WorldBody::Real(_) => turns::since(),
-            WorldBody::Sim(world) => world.now(),
-        }
-    }
-
     /// Nanoseconds since 1970, negative before. May jump.
     pub fn wall(&self) -> i64 {
         either!(WorldBody, &self.0, world => world.wall())

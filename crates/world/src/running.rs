@@ -1,4 +1,4 @@
-//! Threads that do something else than to run their world.
+//! When a thread runs its world: turns, and threads that do something else too.
 
 use std::future::Future;
 use std::io;
@@ -9,6 +9,14 @@ use std::rc::Rc;
 use crate::{World, WorldBody};
 
 impl World {
+    /// When the current turn of this thread began ([`turns`](crate::turns)), by the clock of [`World::now`]. Reads no clock.
+    pub fn turn_began(&self) -> u64 {
+        match &self.0 {
+            WorldBody::Real(_) => crate::turns::since(),
+            WorldBody::Sim(world) => world.now(),
+        }
+    }
+
     /// As [`World::block_on_as`], but for about `us` microseconds at most. `None` if `f` has not ended: it can be polled
     /// further, as a task too. In a simulated world it runs to its end.
     pub fn block_on_for<F: Future>(&self, us: u64, name: &'static str, f: Pin<&mut F>) -> Option<F::Output> {
