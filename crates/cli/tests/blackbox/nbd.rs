@@ -450,9 +450,17 @@ fn a_flush_covers_the_clients_of_all_threads() {
     fixture.up(3, "2+1", "256M");
     fixture.disk("2+1", "16M");
     let gate = fixture.gate("vm", "many", &["--threads", "4"]);
-    let tasks = fs::read_dir(format!("/proc/{}/task", gate.pid)).expect("it runs").flatten();
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-    assert_eq!(tasks.map(name).filter(|name| name == "nbd\n").count(), 3, "and the first one");
+    let threads = || {
+        let tasks = fs::read_dir(format!("/proc/{}/task", gate.pid)).expect("it runs").flatten();
+        tasks.map(name).filter(|name| name == "nbd\n").count()
+    };
+    // The first one listens already; the others give themselves their name when they run.
+    let end = Instant::now() + Duration::from_secs(10);
+    while threads() < 3 && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(threads(), 3, "and the first one");
     let script = format!(
         "more = [nbd.NBD() for _ in range(11)]\n\
          for g in more: g.connect_uri('{}')\n\
