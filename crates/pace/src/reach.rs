@@ -102,6 +102,11 @@ impl<K: Ord + Copy> Reach<K> {
         before != after
     }
 
+    /// Whether some peer does not answer.
+    pub fn has_unreached(&self) -> bool {
+        self.doubts.values().any(|doubt| doubt.is_unreached)
+    }
+
     /// The peers that do not answer.
     pub fn unreached(&self) -> Vec<K> {
         self.those(|doubt| doubt.is_unreached)
@@ -143,10 +148,11 @@ mod tests {
         assert!(reach.unreached().is_empty(), "one packet may have been lost");
         assert_eq!(probe(&mut reach, PROBE_US, PROBE_US, false), [7]);
         assert_eq!(reach.unreached(), [7]);
-        assert!(reach.is_unreached(7) && !reach.is_unreached(8));
+        assert!(reach.is_unreached(7) && !reach.is_unreached(8) && reach.has_unreached());
         // One answer is enough, and it is forgotten.
         probe(&mut reach, 3 * PROBE_US, 10, true);
-        assert!(reach.unreached().is_empty() && reach.begin_probes(u64::MAX).is_empty());
+        assert!(reach.unreached().is_empty() && !reach.has_unreached());
+        assert!(reach.begin_probes(u64::MAX).is_empty());
         // A peer that refuses at once is asked again, and not in a tight loop.
         reach.doubt(7);
         assert_eq!(probe(&mut reach, 0, 1, false), [7]);

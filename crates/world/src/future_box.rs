@@ -1,6 +1,7 @@
 //! A future on the heap, in memory that its thread keeps for the next one.
 //!
-//! A server makes a large future for each request. The system's allocator takes a lock for each allocation of more than 1 KiB.
+//! A gate makes a large future for each request. The allocator of glibc takes a lock for each allocation of more than 1,032 bytes
+//! (malloc/malloc.c, `tcache`).
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -54,8 +55,11 @@ impl Memory {
         let size = (0..SIZES).find(|size| wanted.size() <= SMALLEST << size && wanted.align() <= ALIGNMENT);
         let layout = match size {
             Some(size) => layout(size),
-            // An allocation has at least one byte.
-            None => Layout::from_size_align(wanted.size().max(1), wanted.align()).unwrap_or(wanted),
+            None => {
+                // An allocation has at least one byte.
+                let bytes = wanted.size().max(1);
+                Layout::from_size_align(bytes, wanted.align()).expect("it is as large as a layout")
+            }
         };
         let kept = size.and_then(|size| KEPT.try_with(|kept| kept.0[size].borrow_mut().pop()).ok().flatten());
         let start = kept.unwrap_or_else(|| {

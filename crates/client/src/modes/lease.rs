@@ -21,7 +21,7 @@ impl Modes {
             let (sent, generation) = (self.link.world.now(), self.link.routes.lease.generation());
             let client = self.link.routes.lease.client();
             let asked = self.io.layer_counts.asked();
-            let unreached = self.link.routes.reach().unreached();
+            let unreached = self.link.routes.unreached();
             let poll = ClientPoll { client, map: self.link.routes.map().version, asked, unreached };
             match self.link.ask_once(POLL_US, &poll).await {
                 Ok(news) => {

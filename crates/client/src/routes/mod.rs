@@ -10,6 +10,6 @@ pub(crate) mod retry;
 pub(crate) mod route;
 mod shared;
 mod traced;
+mod watch;
 
 pub(crate) use shared::{Above, Routes};
-mod watch;

@@ -19,15 +19,10 @@ impl Link {
         while !self.routes.lease.has_left() && !self.routes.lease.is_lost() {
             self.world.sleep(LOOK_US).await;
             let (map, now) = (self.routes.map(), self.world.now());
-            let due = {
-                let mut reach = self.routes.reach();
-                // A brick without a lease serves nobody: it is not missed.
-                reach.retain(now, |brick| map.is_up(brick));
-                let doubted = map.bricks_up().filter(|(_, address)| self.peers.is_doubtful(address));
-                doubted.for_each(|(brick, _)| reach.doubt(brick));
-                self.routes.note_unreached(&reach);
-                reach.begin_probes(now)
-            };
+            // A brick without a lease serves nobody: it is not missed.
+            self.routes.reach(|reach| reach.retain(now, |brick| map.is_up(brick)));
+            self.watch.look();
+            let due = self.routes.reach(|reach| reach.begin_probes(now));
             for brick in due {
                 let link = self.clone();
                 self.world.spawn("probe", async move { link.probe_brick(brick, now).await });
@@ -75,12 +70,8 @@ impl Link {
             Some((_, address)) => self.peers.probe(address, PROBE_US).await,
             None => false,
         };
-        let is_news = {
-            let mut reach = self.routes.reach();
-            let is_news = reach.probed(brick, began, is_reached, self.world.now());
-            self.routes.note_unreached(&reach);
-            is_news
-        };
+        let now = self.world.now();
+        let is_news = self.routes.reach(|reach| reach.probed(brick, began, is_reached, now));
         if is_news {
             tracing::debug!(%brick, is_reached, "probed");
             self.routes.changed.notify();

@@ -36,10 +36,10 @@ pub(crate) trait Above: Send + Sync {
     fn end_was_lost(&self, inode: InodeId);
 }
 
-/// Which bricks this mount cannot reach.
+/// Which bricks this mount cannot reach, with a copy of the answer that nearly every call gets: all of them are reached.
 struct Reached {
     bricks: Mutex<Reach<BrickId>>,
-    /// Whether there are some.
+    /// Whether some are not reached.
     has_unreached: AtomicBool,
 }
 
@@ -179,16 +179,24 @@ impl Routes {
         self.map().route(key)
     }
 
-    /// Which bricks this mount cannot reach.
-    pub(crate) fn reach(&self) -> MutexGuard<'_, Reach<BrickId>> {
-        lock(&self.reach.bricks)
+    /// Changes what is known of the bricks that somebody doubts, or reads it.
+    pub(super) fn reach<T>(&self, change: impl FnOnce(&mut Reach<BrickId>) -> T) -> T {
+        let mut bricks = lock(&self.reach.bricks);
+        let outcome = change(&mut bricks);
+        self.reach.has_unreached.store(bricks.has_unreached(), Ordering::Release);
+        outcome
+    }
+
+    /// The bricks that this mount cannot reach.
+    pub(crate) fn unreached(&self) -> Vec<BrickId> {
+        self.reach(|reach| reach.unreached())
     }
 
     /// Records that a brick did not answer.
     pub(crate) fn suspect(&self, brick: BrickId, now: u64) {
         tracing::debug!(%brick, "does not answer");
         self.suspects().insert(brick, now + SUSPECT_US);
-        self.reach().doubt(brick);
+        self.reach(|reach| reach.doubt(brick));
     }
 
     /// Whether the brick recently did not answer, or this mount does not reach it.
@@ -196,15 +204,10 @@ impl Routes {
         self.suspects().get(&brick).is_some_and(|until| now < *until) || self.is_unreached(brick)
     }
 
-    /// Notes whether there are bricks that this mount does not reach. Called after every change of that.
-    pub(super) fn note_unreached(&self, reach: &Reach<BrickId>) {
-        self.reach.has_unreached.store(!reach.unreached().is_empty(), Ordering::Release);
-    }
-
     /// Whether this mount does not reach the brick.
     pub(crate) fn is_unreached(&self, brick: BrickId) -> bool {
         // Every call asks this.
-        self.reach.has_unreached.load(Ordering::Acquire) && self.reach().is_unreached(brick)
+        self.reach.has_unreached.load(Ordering::Acquire) && self.reach(|reach| reach.is_unreached(brick))
     }
 
     /// Records that a stripe did not arrive along a tree of members.

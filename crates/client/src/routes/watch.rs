@@ -1,6 +1,6 @@
 //! What the calls of a thread to bricks wait for besides their answers: a change of the map or of what is reached, and silence.
 //!
-//! One task looks for all calls of the thread, so that a call costs neither a timer nor a lock. It runs while there are calls.
+//! One task looks for all calls of the thread, so that no call needs a timer of its own. It runs while there are calls.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -72,10 +72,13 @@ impl Watch {
     }
 
     /// Raises doubts of bricks whose connections bring nothing: each thread has connections of its own.
-    fn look(&self) {
+    pub(super) fn look(&self) {
         let map = self.routes.map();
-        let doubted = map.bricks_up().filter(|(_, address)| self.peers.is_doubtful(address));
-        doubted.for_each(|(brick, _)| self.routes.reach().doubt(brick));
+        let doubted: Vec<_> =
+            map.bricks_up().filter(|(_, address)| self.peers.is_doubtful(address)).collect();
+        if !doubted.is_empty() {
+            self.routes.reach(|reach| doubted.into_iter().for_each(|(brick, _)| reach.doubt(brick)));
+        }
     }
 }
 

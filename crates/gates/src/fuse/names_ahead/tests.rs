@@ -175,7 +175,7 @@ fn as_many_names_are_read_as_are_used() {
     assert_eq!(names.next(THREAD, DIR, &name(1), now), Next::Alone);
 }
 
-/// The names that are left are those that other threads are about to remove.
+/// Other threads are about to remove the names that are left.
 #[test]
 fn more_names_are_read_when_few_are_left() {
     let (names, now) = answered();
