@@ -203,7 +203,7 @@ impl Disk {
         self.mode
     }
 
-    /// The same disk behind a cache of blocks and a queue; see [`direct`]. For a direct disk, of which there is no other
+    /// The same disk behind a cache of blocks and a queue; see [`crate::direct`]. For a direct disk, of which there is no other
     /// handle.
     pub fn behind_queue(self, options: DirectOptions) -> Disk {
         let direct = Some(Rc::new(Direct::new(&self.world, options)));

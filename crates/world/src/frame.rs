@@ -73,6 +73,11 @@ impl Frame {
         Ok(self.header.encode())
     }
 
+    /// Whether a tag shows that the other side has sent exactly these bytes, if the frame was received.
+    pub(crate) fn is_sealed(&self) -> bool {
+        self.header.tag != Tag::default()
+    }
+
     /// Decodes a received header of a frame of at most `most` bytes. An error contains the [`HeaderError`].
     pub(crate) fn decode_header(bytes: &[u8; HEADER_LEN], most: usize) -> io::Result<FrameHeader> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);

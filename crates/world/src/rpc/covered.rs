@@ -1,6 +1,7 @@
 //! Payloads whose checksums are in the record: computed once by the sender, compared once by the receiver.
 
 use types::checksum::blocks_match;
+use types::limits::BLOCK;
 use types::wire::{Flags, Record};
 
 /// The flags of a frame with this record.
@@ -11,6 +12,12 @@ pub(super) fn flags<R: Record>(record: &R, flags: Flags) -> Flags {
 /// Whether the record has checksums of the payload exactly if the frame's header says so.
 pub(super) fn matches_header<R: Record>(record: &R, covered: bool) -> bool {
     covered != record.block_sums().is_empty()
+}
+
+/// Whether the record has as many checksums as the payload has blocks, or none.
+pub(super) fn fits<R: Record>(record: &R, payload: &[u8]) -> bool {
+    let sums = record.block_sums();
+    sums.is_empty() || sums.len() == payload.len().div_ceil(BLOCK)
 }
 
 /// Whether the payload matches the record's checksums. If the record has none, the frame's checksum was already

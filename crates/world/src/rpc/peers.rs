@@ -14,7 +14,7 @@ use futures_util::future::{select, select_all};
 use types::limits::CALL_TIMEOUT_US;
 use types::messages::Refused;
 use types::messages::session::Meant;
-use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served, Tag};
+use types::wire::{self, Codec, DecodeError, Flags, Reader, Record, Request, Served};
 use types::{Buf, ClusterId, Epoch, RAIL, Refusal};
 
 pub(super) use self::link::Link;
@@ -314,8 +314,7 @@ fn parse<R: Request>(answer: Frame) -> Result<Parsed<R::Reply>, CallError> {
         return Err(CallError::BadReply);
     }
     // The server has compared the bytes that it sends, and a tag shows what happened to them on the way.
-    let is_sealed = answer.header.tag != Tag::default();
-    if !is_sealed && !covered::is_whole(&reply, &answer.payload) {
+    if !answer.is_sealed() && !covered::is_whole(&reply, &answer.payload) {
         tracing::warn!(
             kind = R::Reply::NAME,
             "the payload of an answer does not match its checksums: the answer is ignored"

@@ -316,13 +316,14 @@ impl Session {
     async fn begin(self: &Rc<Session>, frame: Frame, place: Option<Place>) {
         let asked = Asked::by(&frame, self.bulk);
         let (name, world) = (task_name(frame.header.kind), &self.server.world);
-        let bytes = frame.payload.len();
+        let (bytes, sealed) = (frame.payload.len(), frame.is_sealed());
         let mut answering = (self.server.handler)(Call {
             kind: frame.header.kind,
             epoch: asked.epoch,
             record: frame.record,
             payload: frame.payload,
             covered: frame.header.flags.is_covered(),
+            sealed,
             traced: frame.header.flags.is_traced(),
             class: crate::direct::from_the_wire(frame.header.flags.class()),
             role: self.role,

@@ -176,6 +176,39 @@ fn a_payload_that_its_record_covers_is_compared_with_it() {
     compare_payloads(Key::OPEN);
 }
 
+/// A client's own bytes are believed if a tag shows that it sent them. A brick sends on bytes of others.
+#[test]
+fn a_sealed_payload_of_a_client_is_not_compared_once_more() {
+    let send = |role, key: Key| {
+        let identity = |role| Identity { key: key.clone(), ..identity(role) };
+        let sim = Simulation::new(1, SimOptions::default());
+        let (server, caller) = (sim.node("server"), sim.node("client"));
+        sim.block_on("client", async {
+            let listener = server.listen(SERVER).await.unwrap();
+            let handler: Handler = Rc::new(|call| {
+                Box::pin(async move {
+                    call.parse::<Cargo>().map(|_| Answer::new(&Cargo(Vec::new()), Buf::empty()))
+                })
+            });
+            server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
+            let peers = Peers::new(caller.clone(), identity(role));
+            let sums = types::checksum::crc_blocks(&[3; 5000]);
+            let mut answers = Vec::new();
+            for len in [5000, 4096, 8193] {
+                let bytes = Buf::from(vec![4; len]);
+                answers.push(peers.call(SERVER, Epoch(5), &Cargo(sums.clone()), bytes).await.map(drop));
+            }
+            answers
+        })
+    };
+    let refused = Err(CallError::Refused(Refusal::Malformed));
+    assert_eq!(send(Role::Client, Key([9; 32])), [Ok(()), refused, refused], "a checksum for each block");
+    assert_eq!(send(Role::Client, Key::OPEN), [refused; 3]);
+    for role in [Role::Brick, Role::Meta, Role::MetaFollower] {
+        assert_eq!(send(role, Key([9; 32])), [refused; 3], "{role:?}");
+    }
+}
+
 fn compare_payloads(key: Key) {
     let identity = |role| Identity { key: key.clone(), ..identity(role) };
     let sim = Simulation::new(1, SimOptions::default());
@@ -192,7 +225,7 @@ fn compare_payloads(key: Key) {
             })
         });
         server.spawn("test", serve(server.clone(), listener, identity(Role::Brick), handler));
-        let peers = Peers::new(client.clone(), identity(Role::Client));
+        let peers = Peers::new(client.clone(), identity(Role::Brick));
         let send = async |sums: Vec<u32>, bytes: &[u8]| {
             let answer = peers.call(SERVER, Epoch(5), &Cargo(sums), Buf::copy_of(bytes)).await;
             answer.map(|(_, payload)| payload.len())

@@ -104,7 +104,10 @@ fn amendment_11_what_does_not_fit_is_not_staged() {
         client.stage(&patch).await.expect("staged");
         let (stage, payload) = client.stage_of(&patch);
         let wrong_sum = Stage { crcs: vec![1; 4], ..stage.clone() };
-        assert_eq!(client.call(&wrong_sum, payload.clone()).await.map(|_| ()), Err(Refusal::Malformed));
+        // A member sends on bytes that came from somebody else.
+        let member = Peers::new(client.world.clone(), identity(Role::Brick));
+        let sent_on = member.call(AT, client.epoch(), &wrong_sum, payload.clone()).await;
+        assert_eq!(sent_on.map(|_| ()), Err(CallError::Refused(Refusal::Malformed)));
         let short = Stage { crcs: stage.crcs[..3].to_vec(), ..stage.clone() };
         let part = payload.slice(0..3 * BLOCK);
         assert_eq!(client.call(&short, part).await.map(|_| ()), Err(Refusal::Malformed));
