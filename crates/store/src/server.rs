@@ -271,7 +271,7 @@ impl Server {
                 Ok(Answer::new(&answer, payload))
             }
             messages::Stage::KIND => {
-                let stage = call.parse()?;
+                let stage = call.parse_from_maker()?;
                 reply(self.stage(epoch, stage, call.payload).await?)
             }
             messages::Relay::KIND => reply(self.relay(epoch, call.parse()?, call.payload).await?),

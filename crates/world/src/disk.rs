@@ -146,7 +146,7 @@ struct Request<'a> {
     disk: &'a Disk,
     number: u64,
     from: u64,
-    /// Of whoever has asked for it.
+    /// Records what the access did, for a caller that has asked for a trace.
     trace: Option<Trace>,
 }
 
@@ -220,7 +220,8 @@ impl Disk {
         Some(self.direct.as_ref()?.settings())
     }
 
-    /// Changes the queue: all, or nothing. Requests that wait are ordered anew.
+    /// Changes the settings of the queue: all of them, or none if one is out of range. The queue orders the waiting requests by the new
+    /// settings.
     ///
     /// # Errors
     /// What is out of range, or that there is no queue.
@@ -305,8 +306,8 @@ impl Disk {
             Some(direct) => {
                 let (offset, parts) = self.whole_blocks(offset, parts, tail).await?;
                 let turn = direct.write_turn(offset, &parts).await;
-                // Whoever waits may give up, and the device goes on all the same. It writes whole blocks, so a write that comes late
-                // could undo a later one next to it: until it is done, it keeps its place and its blocks.
+                // A caller may give up while the device still writes. The device writes whole blocks, so a late write could undo a
+                // later one next to it. So each write keeps its place and its blocks until it is done.
                 let (done, ended) = async_channel::bounded(1);
                 let (disk, direct) = (self.clone(), direct.clone());
                 self.world.spawn("disk write", async move {
@@ -325,7 +326,7 @@ impl Disk {
     }
 
     /// A write with what stands before and behind it in its first and last block. What stands before is in memory as a rule: a log
-    /// goes on where it has just written.
+    /// writes behind its last record.
     async fn whole_blocks(
         &self,
         offset: u64,

@@ -105,15 +105,23 @@ pub struct Call {
 }
 
 impl Call {
-    /// Decodes the record, which must be an `R`. If it holds the payload's checksums, they are verified here, except those of a
-    /// client's sealed frame: the client computed them from the bytes that it sent. Other servers send on bytes of others.
+    /// Decodes the record, which must be an `R`. If it holds the payload's checksums, this compares them with the payload.
     pub fn parse<R: Record>(&self) -> Result<R, Refusal> {
+        self.parse_if(covered::is_whole)
+    }
+
+    /// The same for a payload that no other payload is computed from before somebody compares it. Of a client that sealed it, this
+    /// does not compare it: the client computed the checksums from these bytes. A server may send on the bytes of others.
+    pub fn parse_from_maker<R: Record>(&self) -> Result<R, Refusal> {
+        let is_maker = self.sealed && self.role == Role::Client;
+        self.parse_if(if is_maker { covered::fits } else { covered::is_whole })
+    }
+
+    fn parse_if<R: Record>(&self, is_whole: fn(&R, &[u8]) -> bool) -> Result<R, Refusal> {
         if self.kind != R::KIND {
             return Err(Refusal::Unsupported);
         }
         let record = wire::from_bytes(&self.record).map_err(|_| Refusal::Malformed)?;
-        let is_believed = self.sealed && self.role == Role::Client;
-        let is_whole = if is_believed { covered::fits } else { covered::is_whole };
         if covered::matches_header(&record, self.covered) && is_whole(&record, &self.payload) {
             return Ok(record);
         }

@@ -179,7 +179,7 @@ impl Routes {
         self.map().route(key)
     }
 
-    /// Changes what is known of the bricks that somebody doubts, or reads it.
+    /// Calls `change` with what this mount knows of the bricks that it doubts.
     pub(super) fn reach<T>(&self, change: impl FnOnce(&mut Reach<BrickId>) -> T) -> T {
         let mut bricks = lock(&self.reach.bricks);
         let outcome = change(&mut bricks);

@@ -13,7 +13,8 @@ use crate::slot::STAGED_US;
 const LOOK_US: u64 = 1_000_000;
 
 impl Server {
-    /// Keeps a unit until its operation comes. Its checksums have been compared.
+    /// Keeps a unit until its operation comes. Its checksums have been compared, unless the client that computed them sealed it: a read
+    /// compares them, and parity was computed before.
     pub(crate) async fn stage(&self, epoch: Epoch, stage: Stage, payload: Buf) -> Result<Done, Refusal> {
         self.check_lease(stage.group.volume)?;
         self.check_writer(stage.client, stage.group)?;

@@ -130,7 +130,7 @@ fn files_are_exported_to_readers_or_to_one_gate_alone() {
     fs::write(&file, &bytes).expect("an image");
     let path = ["--file", "images/a.img"];
 
-    // Read-only beside a mount: what is written there is seen by the next client.
+    // A read-only gate may export a file of a mounted volume. The next client of the gate sees what the mount has written.
     let reader = fixture.gate("main", "reader", &[&path[..], &["--read-only"]].concat());
     assert!(reader.uri.starts_with("nbd+unix:///main/images/a.img?socket="), "{}", reader.uri);
     let copy = fixture.path("copy");

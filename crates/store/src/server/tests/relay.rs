@@ -124,8 +124,7 @@ fn what_makes_no_sense_is_refused() {
         let short = Relay { members: members(&[(0, 0)]), ..relay.clone() };
         assert_eq!(client.send(0, &short, payload.clone()).await, malformed, "two units for one member");
         let wrong = Relay { crcs: vec![1; relay.crcs.len()], ..relay.clone() };
-        let not_staged = Err(CallError::Refused(Refusal::NotStaged));
-        assert_eq!(client.send(0, &wrong, payload.clone()).await, not_staged, "the next member compares");
+        assert_eq!(client.send(0, &wrong, payload.clone()).await, malformed, "other checksums");
         let old = client.peers.call(&format!("{}:1", node(0)), Epoch(0), &relay, payload).await;
         assert_eq!(old.map(|_| ()), Err(CallError::Refused(Refusal::StaleEpoch)));
     });
@@ -148,6 +147,32 @@ fn a_member_that_is_gone_costs_the_tree_and_nothing_else() {
         workload.write_whole(key, 8).await;
         workload.compare("the other way").await;
     });
+}
+
+/// A client's memory may damage a unit after its checksums and the parity were computed. Its brick believes a client that sealed it.
+#[test]
+fn a_unit_that_its_client_damaged_is_decoded_from_the_others() {
+    for damaged in 0..K + M {
+        let cluster = cluster(20 + damaged as u64);
+        let mut workload = Workload::new(&cluster);
+        cluster.sim.block_on("client", async {
+            let key = StripeKey { object: ObjectId(1), stripe: 3 };
+            workload.write_whole(key, 1).await;
+            let patch = workload.client.patch(0, K * UNIT, Some(7));
+            for (slot, unit) in workload.client.units(&patch).into_iter().enumerate() {
+                let (client, seq, crcs) = (CLIENT, ClientSeq(patch.seq), crc_blocks(&unit));
+                let stage = Stage { group: GROUP, key, client, seq, slot: slot as u8, crcs };
+                let mut sent = unit.to_vec();
+                sent[100] ^= u8::from(slot == damaged);
+                let (address, epoch) = (format!("{}:1", node(slot)), workload.client.epoch());
+                let answer = workload.client.peers.call(&address, epoch, &stage, Buf::from(sent)).await;
+                assert!(answer.is_ok(), "slot {slot}: {answer:?}");
+            }
+            workload.client.order(key, &patch).await.expect("all units are staged");
+            workload.expect(key, &patch);
+            workload.compare(&format!("slot {damaged} is damaged")).await;
+        });
+    }
 }
 
 /// Every unit that a member sends on is exchanged by `how`.

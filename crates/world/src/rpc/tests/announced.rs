@@ -12,6 +12,7 @@ use super::super::handshake::{Bulk, respond};
 use super::super::outgoing::ANNOUNCED_MAX;
 use super::super::room::Bounds;
 use super::super::server::serve_within;
+use super::covered::Cargo;
 use super::*;
 use crate::{Notify, ReceiveReport, WindowSetting};
 
