@@ -2,8 +2,8 @@
 
 use types::{ClusterId, InodeId, MapVersion, ShardId};
 
-use crate::kv::Engine;
-use crate::records::{OwnShard, VERSION, from_value, to_value};
+use crate::kv::{Engine, Store, Writes};
+use crate::records::{OwnShard, VERSION, from_value, is_read, to_value};
 use crate::{MetaError, keys};
 
 /// Makes an empty cluster in an engine.
@@ -54,13 +54,22 @@ pub fn shard_of(engine: &Engine) -> Result<ShardId, MetaError> {
     Ok(own.transpose().map_err(|_| MetaError::Damaged)?.unwrap_or_default().shard)
 }
 
+/// What marks a store of an earlier version as one that has values of this version, so that the earlier build refuses it.
+pub(crate) fn raised(store: &Store, cluster: ClusterId) -> Result<Writes, MetaError> {
+    let version = store.get(&keys::cluster(), |value| value.first().copied())?.0.flatten();
+    Ok(match version == Some(VERSION) {
+        true => Writes::new(),
+        false => Writes::from([(keys::cluster(), Some(to_value(&cluster)))]),
+    })
+}
+
 /// The cluster that an engine holds, if any.
 ///
 /// # Errors
 /// [`MetaError::Version`] if it was written by a build whose values this one cannot read.
 pub fn cluster_of(engine: &Engine) -> Result<Option<ClusterId>, MetaError> {
     let read = |value: &[u8]| match value.first() {
-        Some(&found) if found != VERSION => Err(MetaError::Version { found }),
+        Some(&found) if !is_read(found) => Err(MetaError::Version { found }),
         _ => from_value(value).map_err(|_| MetaError::Damaged),
     };
     engine.reader()?.get(&keys::cluster(), read)?.transpose()

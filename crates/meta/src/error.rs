@@ -64,7 +64,8 @@ pub enum MetaError {
     Damaged,
     /// The store was written by a build with other values.
     #[error(
-        "the metadata store is of version {found}, this build reads version {} only",
+        "the metadata store is of version {found}, this build reads the versions {} to {}",
+        crate::records::VERSION_PLAIN,
         crate::records::VERSION
     )]
     Version {

@@ -1,12 +1,17 @@
-//! The values behind the keys: the version byte, then the fields in the form that they have on the wire.
+//! The values behind the keys: the version byte, then the fields in the form that they have on the wire. They grow as messages do: a later
+//! build adds fields at the end.
 
 use types::messages::cluster::{BrickClass, BrickState, GroupConfig, TierInfo};
 use types::messages::names::{Attr, FileKind, Owner};
-use types::wire::{Codec, from_bytes};
+use types::wire::{Codec, Unknown, from_bytes, from_plain_bytes};
 use types::{Geometry, Incarnation, InodeId, NodeId, ObjectId, Refusal, ShardId, VolumeId};
 
-/// The version of every value. A build does not use a store with another version under the cluster's key.
-pub(crate) const VERSION: u8 = 2;
+/// The version of every value that is written. A build does not use a store with a version under the cluster's key that it cannot
+/// read.
+pub(crate) const VERSION: u8 = 3;
+/// The version of values whose records did not grow. They are read; when such a store is served, its values become of [`VERSION`] as
+/// they change.
+pub(crate) const VERSION_PLAIN: u8 = 2;
 
 /// Cookies below this are left to the gates, for `.` and `..`; 0 is the start of a directory.
 pub(crate) const COOKIE_FIRST: u64 = 3;
@@ -50,6 +55,8 @@ types::records! {
         cookie_next: u64,
         /// The target of a symbolic link. Of a file: room for its bytes, unused so far.
         inline: Vec<u8>,
+        /// What a later build has added.
+        unknown: Unknown = Unknown::default(),
     }
     /// An object to be purged, named by the key.
     part ToPurge {}
@@ -161,6 +168,7 @@ impl Inode {
             parent: InodeId(0),
             cookie_next: COOKIE_FIRST,
             inline: Vec::new(),
+            unknown: Unknown::default(),
         }
     }
 
@@ -220,35 +228,134 @@ impl Inode {
 pub(crate) fn to_value<T: Codec>(value: &T) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(128);
     bytes.push(VERSION);
-    value.encode(&mut bytes);
+    value.encode_last(&mut bytes);
     bytes
+}
+
+/// Whether this build reads values of a version.
+pub(crate) fn is_read(version: u8) -> bool {
+    (VERSION_PLAIN..=VERSION).contains(&version)
 }
 
 /// A value from its bytes.
 pub(crate) fn from_value<T: Codec>(bytes: &[u8]) -> Result<T, Refusal> {
-    match bytes.split_first() {
-        Some((&VERSION, rest)) => from_bytes(rest).map_err(|error| {
-            tracing::error!(%error, "a value of the metadata store is damaged");
-            Refusal::MetaFailed
-        }),
+    let value = match bytes.split_first() {
+        Some((&VERSION, rest)) => from_bytes(rest),
+        Some((&VERSION_PLAIN, rest)) => from_plain_bytes(rest),
         _ => {
             tracing::error!(version = bytes.first(), "a value of the metadata store has an unknown version");
-            Err(Refusal::MetaFailed)
+            return Err(Refusal::MetaFailed);
         }
-    }
+    };
+    value.map_err(|error| {
+        tracing::error!(%error, "a value of the metadata store is damaged");
+        Refusal::MetaFailed
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
+    use types::messages::replica::MetaMember;
+    use types::wire::{Forms, section};
+
     use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().fold(String::new(), |mut hex, byte| {
+            write!(hex, "{byte:02x}").expect("writing to a string");
+            hex
+        })
+    }
+
+    /// A line with the bytes of a sample. `plain` are those of a build whose records did not grow.
+    fn golden_line<T: Codec + PartialEq + std::fmt::Debug>(name: &str, plain: Option<&str>) -> String {
+        let value = T::sample(&mut 0);
+        let bytes = to_value(&value);
+        assert_eq!(from_value(&bytes), Ok(value));
+        if let Some(plain) = plain {
+            let plain: Vec<u8> = (0..plain.len() / 2)
+                .map(|at| u8::from_str_radix(&plain[2 * at..2 * at + 2], 16).expect("hexadecimal"))
+                .collect();
+            let read: T = from_value(&plain).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+            assert_eq!(hex(&to_value(&read)), hex(&bytes), "{name} of version 2");
+        }
+        format!("{name} {}", hex(&bytes))
+    }
+
+    #[test]
+    fn golden_bytes_of_every_value_and_those_of_version_2_are_read() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
+        let plain = std::fs::read_to_string(format!("{dir}/values-v2.txt")).unwrap_or_default();
+        let plain: std::collections::BTreeMap<&str, &str> =
+            plain.lines().filter_map(|line| line.split_once(' ')).collect();
+        let mut lines = Vec::new();
+        macro_rules! collect {
+            ($($name:literal $value:ty,)*) => { $(lines.push(golden_line::<$value>($name, plain.get($name).copied()));)* };
+        }
+        collect!(
+            "Inode" Inode, "ToPurge" ToPurge, "Entry" Entry, "Listed" Listed, "ClientRecord" ClientRecord,
+            "BrickRecord" BrickRecord, "TiersRecord" TiersRecord, "ShardRecord" ShardRecord,
+            "OwnShard" OwnShard, "VolumeRecord" VolumeRecord, "members" Vec<MetaMember>, "text" String,
+            "bricks" Vec<types::BrickId>, "number" u64,
+        );
+        assert_eq!(plain.len(), lines.len(), "every value of version 2 is read");
+        let text = lines.join("\n") + "\n";
+        let path = format!("{dir}/values-v3.txt");
+        if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
+            std::fs::write(&path, &text).expect("the golden file can be written");
+        }
+        let golden = std::fs::read_to_string(&path).expect("the golden file exists");
+        for (expected, found) in golden.lines().zip(text.lines()) {
+            assert_eq!(found, expected, "the form of a value changed");
+        }
+        assert_eq!(golden.lines().count(), lines.len());
+    }
+
+    #[test]
+    fn the_document_of_formats_has_every_value() {
+        let mut forms = Forms::default();
+        macro_rules! describe { ($($value:ident),*) => { $($value::describe(&mut forms);)* }; }
+        describe!(
+            Inode, ToPurge, Entry, Listed, ClientRecord, BrickRecord, TiersRecord, ShardRecord, OwnShard,
+            VolumeRecord
+        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md");
+        let document = std::fs::read_to_string(path).expect("the document exists");
+        let values = forms.chapters();
+        let (old, written) = section(&document, "values", &values).expect("it has this section");
+        if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
+            std::fs::write(path, &written).expect("the document can be written");
+        } else {
+            assert!(
+                old == values,
+                "docs/formats.md is not what the code says: SHOAL_WRITE_GOLDEN=1 cargo test -p meta formats"
+            );
+        }
+    }
+
+    #[test]
+    fn a_change_keeps_what_a_later_build_has_added_to_an_inode() {
+        let inode = Inode::new(FileKind::File, &Owner { uid: 1, gid: 2, mode: 0o644 }, 5);
+        let later = [to_value(&inode), b"birth time".to_vec()].concat();
+        let mut read: Inode = from_value(&later).expect("it grows");
+        assert_ne!(read, inode);
+        read.touch(9);
+        assert!(to_value(&read).ends_with(b"birth time"));
+    }
 
     #[test]
     fn values_have_a_version() {
         let entry = Entry { inode: InodeId(5), cookie: 9 };
         let bytes = to_value(&entry);
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "0205000000000000000900000000000000");
-        assert_eq!(from_value::<Entry>(&bytes), Ok(entry));
+        assert_eq!(hex, "0305000000000000000900000000000000");
+        assert_eq!(from_value::<Entry>(&bytes), Ok(entry.clone()));
+        let plain = [&[VERSION_PLAIN], &bytes[1..]].concat();
+        assert_eq!(from_value::<Entry>(&plain), Ok(entry.clone()));
+        assert_eq!(from_value::<Entry>(&[&bytes[..], b"more"].concat()), Ok(entry), "a later build's");
+        assert_eq!(from_value::<Entry>(&[&plain[..], b"more"].concat()), Err(Refusal::MetaFailed));
         assert_eq!(from_value::<Entry>(&[1; 17]), Err(Refusal::MetaFailed));
         assert_eq!(from_value::<Entry>(&[]), Err(Refusal::MetaFailed));
     }

@@ -21,7 +21,7 @@ use types::{BrickId, ClientId, ClusterId, Epoch, MapVersion, ShardId, VolumeId};
 
 use crate::cluster::{FLOOR_STEP, NO_LIFE};
 use crate::kv::{Engine, KeyValue, Writes};
-use crate::records::{BrickRecord, VERSION, VolumeRecord, from_value, to_value};
+use crate::records::{BrickRecord, VolumeRecord, from_value, is_read, to_value};
 use crate::{MetaError, keys};
 
 /// Steps of counters: more than was given out since the backup, by any account. By the clock they are larger still, so that two
@@ -130,7 +130,7 @@ impl Restoring {
         Ok(match kind {
             keys::Restore::Cluster => {
                 if let Some(&found) = value.first()
-                    && found != VERSION
+                    && !is_read(found)
                 {
                     return Err(MetaError::Version { found });
                 }
@@ -306,6 +306,6 @@ mod tests {
         assert!(matches!(Restoring::begin(&engine, 7), Err(MetaError::Exists)));
         let mut restoring = Restoring::begin(&Engine::memory(), 7).expect("new");
         assert!(restoring.add(vec![(vec![0x7f, 1], vec![2])]).is_err(), "a newer build's key");
-        assert!(restoring.add(vec![(keys::cluster(), vec![VERSION + 1])]).is_err(), "a newer build's value");
+        assert!(restoring.add(vec![(keys::cluster(), vec![crate::records::VERSION + 1])]).is_err(), "a newer build's value");
     }
 }

@@ -51,7 +51,7 @@ use types::{ClusterId, Refusal};
 use world::{Handler, Identity, Listener, LocalBoxFuture, Notify, Peers, World, serve};
 
 use crate::cluster::{Cluster, Recovery};
-use crate::cluster_id::cluster_of;
+use crate::cluster_id::{cluster_of, raised};
 use crate::kv::{Engine, Journal, Writes};
 use crate::records::to_value;
 use crate::replicas::{Elected, Leading, Opened, ServerOptions, open_store};
@@ -197,7 +197,11 @@ impl Service {
     ) -> Result<Service, MetaError> {
         let Opened { store, journal, .. } = opened;
         let alone = journal.is_some().then(|| options.advertise.clone());
-        let state = State::of_in_turns(store, world, || true).await?.ok_or(MetaError::Stopped)?;
+        let mut state = State::of_in_turns(store, world, || true).await?.ok_or(MetaError::Stopped)?;
+        let raised = raised(&state.store, cluster)?;
+        if !raised.is_empty() {
+            state.commit(raised);
+        }
         Ok(Service::new(world, state, journal, cluster, options, work, listener, alone, None))
     }
 
@@ -223,7 +227,9 @@ impl Service {
         let loaded = State::of_in_turns(store, world, || !leading.is_over()).await;
         let loaded = loaded.inspect_err(|_| leading.depose("it cannot read its store"))?;
         let Some(mut state) = loaded else { return Ok(None) };
-        state.commit(Writes::from([(keys::term(), Some(to_value(&term)))]));
+        let mut writes = raised(&state.store, cluster)?;
+        writes.insert(keys::term(), Some(to_value(&term)));
+        state.commit(writes);
         let journal = Some(files.journal);
         let service =
             Service::new(world, state, journal, cluster, options, work, listener, None, Some(leading));

@@ -7,7 +7,7 @@ use crate::table::class_for;
 
 records! {
     /// The decided bytes of a unit, overlays left out.
-    part Base {
+    fixed part Base {
         /// The operation that wrote them.
         identity: Seq,
         /// Number of 4-KiB blocks; the rest of the unit is zeros.

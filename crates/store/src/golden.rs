@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use types::limits::BLOCK;
-use types::wire::{Codec, Record};
+use types::wire::{Codec, Forms, Record, section};
 use types::{BrickId, Buf, ClusterId};
 use world::sim::{SimOptions, Simulation};
 use world::{Disk, World};
@@ -74,6 +74,37 @@ async fn disk_as_text(world: &World) -> String {
     record::<Settle>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     record::<Snapshot>(&mut lines, &journal, &disk, &mut n, &mut at).await;
     lines
+}
+
+/// A chapter for a record of the journal.
+fn chapter<R: Record>(forms: &mut Forms) -> (u16, String) {
+    R::describe(forms);
+    let table = forms.take(R::NAME).expect("just described");
+    (R::KIND, format!("### {} {}\n\n{table}\n", R::KIND, R::NAME))
+}
+
+#[test]
+fn the_document_of_formats_has_everything_on_disk() {
+    let mut forms = Forms::default();
+    let mut chapters = Vec::new();
+    macro_rules! describe { ($($record:ident),*) => { $(chapters.push(chapter::<$record>(&mut forms));)* }; }
+    describe!(PrepareRecord, Decided, Promise, Settle, Snapshot, Drop, Torn, Forget, Configured, Floor, Undrop);
+    chapters.sort();
+    let journal: String = chapters.into_iter().map(|(_, chapter)| chapter).collect();
+    Superblock::describe(&mut forms);
+    Descriptor::describe(&mut forms);
+    let disk = journal + &forms.chapters();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md");
+    let document = std::fs::read_to_string(path).expect("the document exists");
+    let (old, written) = section(&document, "disk", &disk).expect("it has this section");
+    if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
+        std::fs::write(path, &written).expect("the document can be written");
+    } else {
+        assert!(
+            old == disk,
+            "docs/formats.md is not what the code says: SHOAL_WRITE_GOLDEN=1 cargo test -p store formats"
+        );
+    }
 }
 
 #[test]

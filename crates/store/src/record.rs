@@ -4,6 +4,7 @@ pub(crate) mod older;
 
 use types::messages::brick::{DedupWindow, OpKind, Span, WriteId};
 use types::messages::cluster::GroupConfig;
+use types::wire::Last;
 use types::{ClientId, ClientSeq, Epoch, GroupId, ObjectId, Seq, StripeKey, records};
 
 use crate::space::Run;
@@ -116,7 +117,7 @@ records! {
         /// The group.
         group: GroupId,
         /// The configuration, with the promised epoch.
-        config: GroupConfig,
+        config: Last<GroupConfig>,
     };
     /// From now on no take-over of an epoch below `floor` is accepted for a group: those are configurations that a restored
     /// metadata service does not know.

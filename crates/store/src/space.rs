@@ -11,7 +11,7 @@ use types::records;
 
 records! {
     /// Consecutive data blocks.
-    part Run {
+    fixed part Run {
         /// First block, counted from the start of the data zone.
         start: u64,
         /// Number of blocks.

@@ -28,7 +28,7 @@ pub const BRICK_MIN: u64 = 24 << 20;
 
 types::records! {
     /// The layout of a brick. Offsets and sizes in bytes unless a line says otherwise.
-    part Superblock {
+    fixed part Superblock {
         /// The format.
         format: u32,
         /// The family of code matrices.

@@ -98,7 +98,7 @@ pub const CALL_TIMEOUT_US: u64 = 10_000_000;
 const _: () = assert!(UNIT_MIN as usize == BLOCK);
 const _: () = assert!(UNIT_MAX as usize * 8 <= STRIPE_MAX && STRIPE_MAX <= PAYLOAD_MAX);
 const _: () = assert!(MAP_MAX + MOUNTS_MAX * (PLACE_MAX + 64) + (64 << 10) <= RECORD_MAX);
-const _: () = assert!(OPEN_FILES_MAX * 26 + NOTES_MAX * 40 + (64 << 10) <= RECORD_MAX);
+const _: () = assert!(OPEN_FILES_MAX * 27 + NOTES_MAX * 40 + (64 << 10) <= RECORD_MAX);
 // The windows of all clients in one group fit into a segment of the shortest journal, and into an answer.
 const _: () = assert!(MOUNTS_MAX * (NOTES_MAX * 48 + 64) <= 1 << 20);
 const _: () = assert!(SLOTS_MAX <= 64);

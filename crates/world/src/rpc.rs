@@ -30,7 +30,7 @@ use std::rc::Rc;
 use pace::IoClass;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::session::Role;
-use types::wire::{self, Flags, Key, Record, Served};
+use types::wire::{self, Codec, Flags, Key, Record, Served};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
 pub use incoming::ReceiveReport;
@@ -163,7 +163,9 @@ impl Answer {
         match served {
             None => (kind, flags, record, payload),
             Some(served) => {
-                let timed = [wire::to_bytes(&served), record].concat();
+                let mut timed = Vec::with_capacity(64 + record.len());
+                served.encode(&mut timed);
+                timed.extend(record);
                 (kind, flags.with(Flags::TIMED), timed, payload)
             }
         }

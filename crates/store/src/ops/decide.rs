@@ -8,6 +8,7 @@ use types::limits::RECOVER_MAX;
 use types::messages::Done;
 use types::messages::brick::{Decide, Decided, GroupDecision, NewEpoch, Tail};
 use types::messages::recovery::{GroupFloor, GroupsRecovered, HeldGroup, RecoverGroups};
+use types::wire::Last;
 use types::{Epoch, Refusal};
 
 use crate::journal::{DiskFailed, Priority};
@@ -64,7 +65,7 @@ impl Server {
         }
         let is_kept = kept.is_some();
         if epoch > promised || !is_kept {
-            let record = record::Configured { group: new.group, config: new.config };
+            let record = record::Configured { group: new.group, config: Last(new.config) };
             let appended = self.journal.append(&record, &types::Buf::empty());
             let mut slot = self.slot.borrow_mut();
             slot.apply_configured(&record, self.stamp(appended));

@@ -8,14 +8,14 @@ use crate::space::Run;
 
 records! {
     /// A write that was merged into an operation.
-    part WriteId {
+    fixed part WriteId {
         /// The writer.
         client: ClientId,
         /// The writer's number.
         seq: ClientSeq,
     }
     /// The writes of one client that a group has seen.
-    part DedupWindow {
+    fixed part DedupWindow {
         /// The writer.
         client: ClientId,
         /// The client never repeats its writes up to this number.

@@ -7,6 +7,7 @@
 
 use std::ops::Bound;
 
+use types::wire::Last;
 use types::{Epoch, GroupId, ObjectId, Seq, StripeKey, cost};
 
 use super::{LogEntry, SlotCore, SlotGroup, Stamp, Unit};
@@ -248,7 +249,7 @@ impl SlotCore {
     /// What stands behind the snapshot of a group: its configuration, and its floor.
     pub(crate) fn beside_snapshot(&self, id: GroupId) -> (Option<Configured>, Option<Floor>) {
         let Some(group) = self.groups.get(&id) else { return (None, None) };
-        let config = group.config.clone().map(|config| Configured { group: id, config });
+        let config = group.config.clone().map(|config| Configured { group: id, config: Last(config) });
         let floor = (group.floor > Epoch(0)).then_some(Floor { group: id, floor: group.floor });
         (config, floor)
     }

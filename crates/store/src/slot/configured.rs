@@ -1,6 +1,7 @@
 //! The configuration that a slot has promised last, and what it promises to a restored metadata service.
 
 use types::messages::recovery::HeldGroup;
+use types::wire::Last;
 use types::{Epoch, GroupId, ShardId};
 
 use super::{SlotCore, SlotGroup, Stamp};
@@ -9,7 +10,7 @@ use crate::record::Configured;
 impl SlotCore {
     /// Promises the epoch of a configuration, and keeps the configuration.
     pub(crate) fn apply_configured(&mut self, configured: &Configured, stamp: Stamp) {
-        let Configured { group: id, config } = configured;
+        let Configured { group: id, config: Last(config) } = configured;
         // A replay may find the copy that was written for a snapshot, and before it a newer promise of an older build.
         if config.epoch < self.promised(*id) {
             return;

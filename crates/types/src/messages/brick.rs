@@ -33,7 +33,7 @@ coded_enum! {
 records! {
     names REQUESTS;
     /// A range of a stripe's data.
-    part Span {
+    fixed part Span {
         /// First byte.
         offset: u32,
         /// Bytes.
@@ -197,7 +197,7 @@ records! {
     } => Done;
 
     /// A write that was merged into an operation.
-    part WriteId {
+    fixed part WriteId {
         /// The writer.
         client: ClientId,
         /// The writer's number.
@@ -206,7 +206,7 @@ records! {
         note: Option<SizeNote>,
     }
     /// The writes of one client that a group has seen, to recognise a repeated one.
-    part DedupWindow {
+    fixed part DedupWindow {
         /// The writer.
         client: ClientId,
         /// The client knows that its writes up to this number are stable, and never repeats them.

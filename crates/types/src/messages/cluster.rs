@@ -130,7 +130,7 @@ records! {
         class: BrickClass,
     }
     /// A slot of a group.
-    part SlotConfig {
+    fixed part SlotConfig {
         /// The brick.
         brick: BrickId,
         /// What it is to the group.

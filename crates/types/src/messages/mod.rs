@@ -1,7 +1,7 @@
 //! Every message, by the server that it is sent to: session (any), brick, cluster (the arbiter), names (the name
 //! space).
 //!
-//! Numbers are never reused. A new field means a new wire version.
+//! Numbers are never reused. A new field comes last and has a default: see `docs/formats.md`.
 
 pub mod brick;
 pub mod cluster;

@@ -7,7 +7,7 @@ records! {
     names REQUESTS;
     /// A file's size and time, which bricks keep with the write that makes them true: `fsync` need not wait until the metadata
     /// service has stored them. If the writer is lost, the service asks for them ([`NotesGet`]).
-    part SizeNote {
+    fixed part SizeNote {
         /// The file.
         inode: InodeId,
         /// How often it had been truncated: the note says nothing after the next truncation.
@@ -20,7 +20,7 @@ records! {
         told: ClientSeq,
     }
     /// A note, with the number of its write.
-    part NumberedNote {
+    fixed part NumberedNote {
         /// The writer's number.
         seq: ClientSeq,
         /// The note.

@@ -9,7 +9,7 @@ records! {
     names REQUESTS;
     /// Where a server's records end.
     #[derive(Copy, PartialOrd, Ord, Hash, Default)]
-    part RecordPosition {
+    fixed part RecordPosition {
         /// The number of the last record.
         number: u64,
         /// The term in which it was taken.

@@ -5,7 +5,7 @@ use super::{
     Done, Refused, brick::*, cluster::*, names::*, notes::*, proxy::*, queue::*, recovery::*, replica::*,
     session::*,
 };
-use crate::wire::{Record, from_bytes, to_bytes};
+use crate::wire::{Forms, Record, from_bytes, section, to_bytes};
 use proptest::prelude::*;
 use std::fmt::Write as _;
 
@@ -180,7 +180,7 @@ fn golden_bytes_of_every_message() {
     let kinds: std::collections::BTreeSet<_> = lines.iter().map(|l| l.split(' ').next()).collect();
     assert_eq!(kinds.len(), lines.len(), "no kind is used twice");
     let text = lines.join("\n") + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v23.txt");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v24.txt");
     if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
         std::fs::write(path, &text).expect("the golden file can be written");
     }
@@ -189,6 +189,34 @@ fn golden_bytes_of_every_message() {
         assert_eq!(found, expected, "the wire form of a message changed: that needs a new wire version");
     }
     assert_eq!(golden.lines().count(), lines.len(), "every message has its golden bytes");
+}
+
+/// A chapter for a message.
+fn chapter<R: Record>(forms: &mut Forms) -> (u16, String) {
+    R::describe(forms);
+    let table = forms.take(R::NAME).expect("just described");
+    (R::KIND, format!("### {} {}\n\n{table}\n", R::KIND, R::NAME))
+}
+
+#[test]
+fn the_document_of_formats_has_every_message() {
+    let mut forms = Forms::default();
+    let mut chapters = Vec::new();
+    macro_rules! describe { ($($record:ident),*) => { $(chapters.push(chapter::<$record>(&mut forms));)* }; }
+    for_each_record!(describe);
+    chapters.sort();
+    let messages: String = chapters.into_iter().map(|(_, chapter)| chapter).collect();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md");
+    let document = std::fs::read_to_string(path).expect("the document exists");
+    let (old_messages, document) = section(&document, "messages", &messages).expect("it has this section");
+    let parts = forms.chapters();
+    let (old_parts, written) = section(&document, "parts of messages", &parts).expect("it has this section");
+    if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
+        std::fs::write(path, &written).expect("the document can be written");
+        return;
+    }
+    let right = old_messages == messages && old_parts == parts;
+    assert!(right, "docs/formats.md is not what the code says: SHOAL_WRITE_GOLDEN=1 cargo test -p types formats");
 }
 
 proptest! {

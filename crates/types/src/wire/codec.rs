@@ -1,5 +1,6 @@
 //! Records as bytes. Decoding never panics and never allocates more than the input's length allows.
 
+use super::forms::Forms;
 use crate::limits::EXTENT_WHOLE_FILE;
 use crate::{
     BrickId, ClientId, ClientSeq, ClusterId, Code, Epoch, Geometry, GroupId, Incarnation, InodeId,
@@ -30,12 +31,53 @@ const LIST_ROOM: usize = 64;
 #[derive(Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
+    is_plain: bool,
 }
 
 impl<'a> Reader<'a> {
     /// Reads from the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+        Reader { rest: bytes, is_plain: false }
+    }
+
+    /// Reads what a build has written whose records did not grow: no part has a length, and no field is missing that was there.
+    pub fn plain(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes, is_plain: true }
+    }
+
+    /// Reads a part that grows: its length, then its fields. Passes over what follows the fields that are known.
+    pub fn part<T>(
+        &mut self,
+        read: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
+        if self.is_plain {
+            return read(self);
+        }
+        let len = self.length()?;
+        read(&mut Reader::new(self.bytes(len)?))
+    }
+
+    /// A length, as [`encode_part`] writes it.
+    fn length(&mut self) -> Result<usize, DecodeError> {
+        let mut len = 0;
+        for shift in (0..32).step_by(7) {
+            let [byte] = self.array()?;
+            len |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return usize::try_from(len).map_err(|_| DecodeError::OutOfRange);
+            }
+        }
+        Err(DecodeError::OutOfRange)
+    }
+
+    /// Whether the record ends here, so that the fields that follow have their defaults.
+    pub fn is_at_end(&self) -> bool {
+        self.is_plain || self.rest.is_empty()
+    }
+
+    /// All bytes that are left: fields that a later build has added.
+    pub fn unknown(&mut self) -> &'a [u8] {
+        if self.is_plain { &[] } else { std::mem::take(&mut self.rest) }
     }
 
     /// The next `len` bytes.
@@ -63,13 +105,31 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A value with a fixed form as bytes.
+/// A value with a form as bytes.
 pub trait Codec: Sized {
-    /// Appends the value's bytes.
+    /// Later builds may add fields at the end. A reader passes over fields that it does not know, and has defaults for those that
+    /// are missing.
+    const GROWS: bool = false;
+
+    /// Appends the value's bytes. Other values may follow.
     fn encode(&self, out: &mut Vec<u8>);
 
     /// Takes the value off the reader.
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
+
+    /// Appends the value's bytes where nothing follows: a record that grows needs no length there.
+    fn encode_last(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+
+    /// Takes the value off a reader that has nothing else.
+    fn decode_last(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Self::decode(reader)
+    }
+
+    /// The form in words, for `docs/formats.md`. Adds the tables that it needs.
+    #[doc(hidden)]
+    fn describe(forms: &mut Forms) -> String;
 
     /// A value for tests of the byte format, different at each call.
     #[doc(hidden)]
@@ -79,18 +139,95 @@ pub trait Codec: Sized {
 /// The bytes of a value.
 pub fn to_bytes<T: Codec>(value: &T) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
-    value.encode(&mut out);
+    value.encode_last(&mut out);
     cost::bytes(out.len());
     out
 }
 
-/// The value of exactly these bytes.
+/// The value of exactly these bytes; behind a record that grows may be fields of later builds.
 pub fn from_bytes<T: Codec>(bytes: &[u8]) -> Result<T, DecodeError> {
     cost::bytes(bytes.len());
-    let mut reader = Reader::new(bytes);
-    let value = T::decode(&mut reader)?;
-    reader.finish()?;
+    read_all(Reader::new(bytes))
+}
+
+/// The value of exactly the bytes that a build has written whose records did not grow.
+pub fn from_plain_bytes<T: Codec>(bytes: &[u8]) -> Result<T, DecodeError> {
+    read_all(Reader::plain(bytes))
+}
+
+fn read_all<T: Codec>(mut reader: Reader<'_>) -> Result<T, DecodeError> {
+    let value = T::decode_last(&mut reader)?;
+    if !T::GROWS || reader.is_plain {
+        reader.finish()?;
+    }
     Ok(value)
+}
+
+/// Appends a part that grows: its length in groups of seven bits, the lowest first, all but the last with the eighth bit; then what
+/// `write` appends.
+pub fn encode_part(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.push(0);
+    write(out);
+    let mut len = out.len() - at - 1;
+    let mut groups = [0; 5];
+    let mut count = 0;
+    while len >= 0x80 {
+        groups[count] = (len & 0x7f) as u8 | 0x80;
+        count += 1;
+        len >>= 7;
+    }
+    groups[count] = len as u8;
+    out[at] = groups[0];
+    // Seldom: most parts are short.
+    if count > 0 {
+        out.splice(at + 1..at + 1, groups[1..=count].iter().copied());
+    }
+}
+
+/// The last field of a record that is stored, in the form that it had before it grew: without a length. The record grows by what it
+/// adds to this field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Last<T>(pub T);
+
+impl<T: Codec> Codec for Last<T> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode_last(out);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Last<T>, DecodeError> {
+        Ok(Last(T::decode_last(reader)?))
+    }
+
+    fn describe(forms: &mut Forms) -> String {
+        format!("{}, without a length", T::describe(forms))
+    }
+
+    fn sample(n: &mut u8) -> Last<T> {
+        Last(T::sample(n))
+    }
+}
+
+/// Fields of later builds, which this one keeps as they are when it changes a record. The last field of a record that is stored.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Unknown(Vec<u8>);
+
+impl Codec for Unknown {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<Unknown, DecodeError> {
+        Ok(Unknown(reader.unknown().to_vec()))
+    }
+
+    fn describe(_: &mut Forms) -> String {
+        "fields of later builds, kept as they are".to_owned()
+    }
+
+    fn sample(_: &mut u8) -> Unknown {
+        Unknown::default()
+    }
 }
 
 macro_rules! integers {
@@ -102,6 +239,10 @@ macro_rules! integers {
 
             fn decode(reader: &mut Reader<'_>) -> Result<$int, DecodeError> {
                 Ok(<$int>::from_le_bytes(reader.array()?))
+            }
+
+            fn describe(_: &mut Forms) -> String {
+                stringify!($int).to_owned()
             }
 
             fn sample(n: &mut u8) -> $int {
@@ -122,6 +263,13 @@ macro_rules! newtypes {
 
             fn decode(reader: &mut Reader<'_>) -> Result<$name, DecodeError> {
                 Ok($name(Codec::decode(reader)?))
+            }
+
+            fn describe(forms: &mut Forms) -> String {
+                fn of<T: Codec>(_: fn(T) -> $name, forms: &mut Forms) -> String {
+                    T::describe(forms)
+                }
+                format!("{} ({})", stringify!($name), of($name, forms))
             }
 
             fn sample(n: &mut u8) -> $name {
@@ -155,6 +303,10 @@ impl<const N: usize> Codec for [u8; N] {
         reader.array()
     }
 
+    fn describe(_: &mut Forms) -> String {
+        format!("{N} bytes")
+    }
+
     fn sample(n: &mut u8) -> [u8; N] {
         *n = n.wrapping_add(1);
         [*n; N]
@@ -172,6 +324,10 @@ impl Codec for bool {
             1 => Ok(true),
             _ => Err(DecodeError::OutOfRange),
         }
+    }
+
+    fn describe(_: &mut Forms) -> String {
+        "bool (u8)".to_owned()
     }
 
     fn sample(_: &mut u8) -> bool {
@@ -199,6 +355,10 @@ impl<T: Codec> Codec for Vec<T> {
         Ok(items)
     }
 
+    fn describe(forms: &mut Forms) -> String {
+        format!("list of {}", T::describe(forms))
+    }
+
     fn sample(n: &mut u8) -> Vec<T> {
         vec![T::sample(n), T::sample(n)]
     }
@@ -216,6 +376,10 @@ impl<T: Codec> Codec for Option<T> {
         Ok(if bool::decode(reader)? { Some(T::decode(reader)?) } else { None })
     }
 
+    fn describe(forms: &mut Forms) -> String {
+        format!("option of {}", T::describe(forms))
+    }
+
     fn sample(n: &mut u8) -> Option<T> {
         Some(T::sample(n))
     }
@@ -229,6 +393,10 @@ impl<A: Codec, B: Codec> Codec for (A, B) {
 
     fn decode(reader: &mut Reader<'_>) -> Result<(A, B), DecodeError> {
         Ok((A::decode(reader)?, B::decode(reader)?))
+    }
+
+    fn describe(forms: &mut Forms) -> String {
+        format!("({}, {})", A::describe(forms), B::describe(forms))
     }
 
     fn sample(n: &mut u8) -> (A, B) {
@@ -248,6 +416,10 @@ impl Codec for String {
         Ok(std::str::from_utf8(bytes).map_err(|_| DecodeError::NotText)?.to_owned())
     }
 
+    fn describe(_: &mut Forms) -> String {
+        "text".to_owned()
+    }
+
     fn sample(n: &mut u8) -> String {
         *n = n.wrapping_add(1);
         format!("text-{n}")
@@ -264,6 +436,10 @@ impl Codec for GroupId {
         Ok(GroupId { volume: Codec::decode(reader)?, index: Codec::decode(reader)? })
     }
 
+    fn describe(_: &mut Forms) -> String {
+        "GroupId (volume u32, index u32)".to_owned()
+    }
+
     fn sample(n: &mut u8) -> GroupId {
         GroupId { volume: Codec::sample(n), index: Codec::sample(n) }
     }
@@ -277,6 +453,10 @@ impl Codec for StripeKey {
 
     fn decode(reader: &mut Reader<'_>) -> Result<StripeKey, DecodeError> {
         Ok(StripeKey { object: Codec::decode(reader)?, stripe: Codec::decode(reader)? })
+    }
+
+    fn describe(_: &mut Forms) -> String {
+        "StripeKey (object u64, stripe u64)".to_owned()
     }
 
     fn sample(n: &mut u8) -> StripeKey {
@@ -302,112 +482,15 @@ impl Codec for Geometry {
         geometry.map_err(|_| DecodeError::OutOfRange)
     }
 
+    fn describe(_: &mut Forms) -> String {
+        "Geometry (K u8, M u8, bytes of a unit u32, stripes of an extent u32)".to_owned()
+    }
+
     fn sample(n: &mut u8) -> Geometry {
         *n = n.wrapping_add(1);
         let code = Code::new(8, 2).expect("8+2 is a code");
         Geometry::new(code, 131_072, 64).expect("the default geometry is valid")
     }
-}
-
-#[macro_export]
-/// Declares an enum whose variants are numbers on the wire.
-macro_rules! coded_enum {
-    ($(#[$doc:meta])* pub enum $name:ident: $int:ty { $($(#[$vdoc:meta])* $variant:ident = $code:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr($int)]
-        pub enum $name { $($(#[$vdoc])* $variant = $code,)* }
-
-        impl $name {
-            /// Every variant, in the order of its number.
-            pub const ALL: &'static [$name] = &[$($name::$variant),*];
-        }
-
-        impl $crate::wire::Codec for $name {
-            fn encode(&self, out: &mut Vec<u8>) {
-                (*self as $int).encode(out);
-            }
-
-            fn decode(reader: &mut $crate::wire::Reader<'_>) -> Result<$name, $crate::wire::DecodeError> {
-                match <$int as $crate::wire::Codec>::decode(reader)? {
-                    $($code => Ok($name::$variant),)*
-                    _ => Err($crate::wire::DecodeError::OutOfRange),
-                }
-            }
-
-            fn sample(n: &mut u8) -> $name {
-                *n = n.wrapping_add(1);
-                $name::ALL[usize::from(*n) % $name::ALL.len()]
-            }
-        }
-    };
-}
-
-#[macro_export]
-/// Declares structs with a fixed byte form. Structs with a number are records, records with `=>` are requests.
-/// `covered by` names the field that holds checksums of the payload's blocks, `of` behind the answer the field with the most
-/// bytes of the answer's payload. `names TABLE;` in front makes a table with the number of each request and the name of the
-/// task that answers it.
-macro_rules! records {
-    (names $table:ident; $($rest:tt)*) => {
-        $crate::records!(@names $table [] $($rest)*);
-        $crate::records! { $($rest)* }
-    };
-    (@names $table:ident [$($done:tt)*]) => {
-        pub(super) const $table: &[(u16, &str)] = &[$($done)*];
-    };
-    (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* part $name:ident { $($fields:tt)* } $($rest:tt)*) => {
-        $crate::records!(@names $table [$($done)*] $($rest)*);
-    };
-    (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($fields:tt)* } => $reply:ident $(of $most:ident)?; $($rest:tt)*) => {
-        $crate::records!(@names $table [$($done)* ($kind, concat!("request ", stringify!($name))),] $($rest)*);
-    };
-    (@names $table:ident [$($done:tt)*] $(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($fields:tt)* }; $($rest:tt)*) => {
-        $crate::records!(@names $table [$($done)*] $($rest)*);
-    };
-    (@codec $name:ident { $($field:ident,)* }) => {
-        impl $crate::wire::Codec for $name {
-            fn encode(&self, _out: &mut Vec<u8>) {
-                $(self.$field.encode(_out);)*
-            }
-
-            fn decode(_reader: &mut $crate::wire::Reader<'_>) -> Result<$name, $crate::wire::DecodeError> {
-                Ok($name { $($field: $crate::wire::Codec::decode(_reader)?,)* })
-            }
-
-            fn sample(_n: &mut u8) -> $name {
-                $name { $($field: $crate::wire::Codec::sample(_n),)* }
-            }
-        }
-    };
-    () => {};
-    ($(#[$doc:meta])* part $name:ident { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* } $($rest:tt)*) => {
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Debug)]
-        pub struct $name { $($(#[$fdoc])* pub $field: $ty,)* }
-        $crate::records!(@codec $name { $($field,)* });
-        $crate::records! { $($rest)* }
-    };
-    ($(#[$doc:meta])* $kind:literal $name:ident $(covered by $sums:ident)? { $($(#[$fdoc:meta])* $field:ident: $ty:ty,)* } $(=> $reply:ident $(of $most:ident)?)?; $($rest:tt)*) => {
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Debug)]
-        pub struct $name { $($(#[$fdoc])* pub $field: $ty,)* }
-        $crate::records!(@codec $name { $($field,)* });
-        impl $crate::wire::Record for $name {
-            const KIND: u16 = $kind;
-            const NAME: &'static str = stringify!($name);
-            $(fn block_sums(&self) -> &[u32] {
-                &self.$sums
-            })?
-        }
-        $(impl $crate::wire::Request for $name {
-            type Reply = $reply;
-            $(fn reply_bytes(&self) -> usize {
-                self.$most as usize
-            })?
-        })?
-        $crate::records! { $($rest)* }
-    };
 }
 
 #[cfg(test)]

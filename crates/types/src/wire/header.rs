@@ -29,9 +29,9 @@ pub const TAGGED_LEN: usize = 64;
 /// The first four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"SHOL";
 /// The newest wire version that this build speaks.
-pub const VERSION: u16 = 23;
+pub const VERSION: u16 = 24;
 /// The oldest wire version that this build speaks.
-pub const VERSION_MIN: u16 = 23;
+pub const VERSION_MIN: u16 = 24;
 
 /// What a frame is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -263,7 +263,7 @@ mod tests {
     fn golden_bytes() {
         let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
         let expected = concat!(
-            "53484f4c1700210008070605040302013031323334353637383961626364656607000000010000002c01000000000200",
+            "53484f4c1800210008070605040302013031323334353637383961626364656607000000010000002c01000000000200",
             "efbeadde7856341200001000"
         );
         assert_eq!(&hex[..120], expected);

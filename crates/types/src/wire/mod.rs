@@ -12,12 +12,17 @@
 //! ([`Flags::TIMED`]). All integers are little-endian.
 
 mod codec;
+mod forms;
 mod handshake;
 mod header;
+mod records;
 mod seal;
 mod served;
 
-pub use codec::{Codec, DecodeError, Reader, from_bytes, to_bytes};
+pub use codec::{
+    Codec, DecodeError, Last, Reader, Unknown, encode_part, from_bytes, from_plain_bytes, to_bytes,
+};
+pub use forms::{Forms, section};
 pub use handshake::{Key, Proof, Side, Transcript, prove, seal};
 pub use header::{Flags, FrameHeader, HEADER_LEN, HeaderError, MAGIC, TAGGED_LEN, VERSION, VERSION_MIN};
 pub use seal::{Seal, TAG_LEN, Tag};

@@ -104,13 +104,13 @@ pub(super) async fn initiate(
         address: target.address.to_owned(),
     };
     let expected = identity.cluster;
-    let welcome: Welcome = ask(expected, &hello, sender, receiver).await?;
+    let (welcome, welcomed): (Welcome, _) = ask(expected, &hello, sender, receiver).await?;
     if !(VERSION_MIN..=VERSION).contains(&welcome.version) {
         return Err(CallError::Refused(Refusal::Unsupported));
     }
-    let transcript = Transcript::of(expected, &wire::to_bytes(&hello), &wire::to_bytes(&welcome));
+    let transcript = Transcript::of(expected, &wire::to_bytes(&hello), &welcomed);
     let proof = prove(&identity.key, Side::Caller, &transcript, &[]);
-    let proved: Proved = match ask(expected, &Prove { proof }, sender, receiver).await {
+    let (proved, said): (Proved, _) = match ask(expected, &Prove { proof }, sender, receiver).await {
         Err(CallError::Refused(Refusal::OtherServer)) => {
             let (address, meant) = (target.address, target.meant);
             tracing::warn!(address, ?meant, "the address leads to another server of the cluster");
@@ -118,7 +118,7 @@ pub(super) async fn initiate(
         }
         answer => answer?,
     };
-    if !same(&proof_of_server(identity, &transcript, &proved), &proved.proof) {
+    if !same(&proof_of_server(identity, &transcript, said), &proved.proof) {
         return Err(CallError::WrongKey);
     }
     let Proved { cluster, bulk, is_crowded, name, .. } = proved;
@@ -134,19 +134,19 @@ pub(super) async fn initiate(
     Ok(Heard { cluster, bulk: Bulk { bytes: bulk as usize, is_crowded }, name })
 }
 
-/// The proof that a server with the key gives with this record.
-fn proof_of_server(identity: &Identity, transcript: &Transcript, proved: &Proved) -> [u8; 32] {
-    let said = Proved { proof: [0; 32], ..proved.clone() };
-    prove(&identity.key, Side::Server, transcript, &wire::to_bytes(&said))
+/// The proof that a server with the key gives with the bytes of a [`Proved`], in which the proof comes first.
+fn proof_of_server(identity: &Identity, transcript: &Transcript, mut said: Vec<u8>) -> [u8; 32] {
+    said.iter_mut().take(32).for_each(|byte| *byte = 0);
+    prove(&identity.key, Side::Server, transcript, &said)
 }
 
-/// Sends a record and reads the answer.
+/// Sends a record and reads the answer, also as its bytes: a proof covers fields of later builds too.
 async fn ask<Q: Record, A: Record>(
     cluster: ClusterId,
     record: &Q,
     sender: &mut Sender,
     receiver: &mut Receiver,
-) -> Result<A, CallError> {
+) -> Result<(A, Vec<u8>), CallError> {
     sender.send(frame(record, cluster, Flags::REQUEST)).await.map_err(|_| CallError::Unreachable)?;
     let answer = match receiver.recv_within(HANDSHAKE_MAX).await {
         Ok(Some(answer)) => answer,
@@ -165,7 +165,8 @@ async fn ask<Q: Record, A: Record>(
     if answer.header.kind != A::KIND {
         return Err(CallError::BadReply);
     }
-    wire::from_bytes(&answer.record).map_err(|_| CallError::BadReply)
+    let record = wire::from_bytes(&answer.record).map_err(|_| CallError::BadReply)?;
+    Ok((record, answer.record))
 }
 
 fn is_other_version(error: &io::Error) -> bool {
@@ -217,14 +218,14 @@ async fn hear(
     receiver: &mut Receiver,
     has_proved: &mut bool,
 ) -> Result<Role, HandshakeError> {
-    let (expected, hello) = next::<Hello>(receiver).await?;
+    let (expected, hello, said) = next::<Hello>(receiver).await?;
     if hello.version_max < VERSION_MIN || hello.version_min > VERSION {
         return Err(HandshakeError::Refused(Refusal::Unsupported));
     }
     let welcome = Welcome { version: VERSION.min(hello.version_max), nonce: nonce(world) };
     sender.send(frame(&welcome, ClusterId::default(), Flags::REPLY)).await?;
-    let transcript = Transcript::of(expected, &wire::to_bytes(&hello), &wire::to_bytes(&welcome));
-    let (_, Prove { proof }) = next::<Prove>(receiver).await?;
+    let transcript = Transcript::of(expected, &said, &wire::to_bytes(&welcome));
+    let (_, Prove { proof }, _) = next::<Prove>(receiver).await?;
     if !same(&proof, &prove(&identity.key, Side::Caller, &transcript, &[])) {
         return Err(HandshakeError::Refused(Refusal::AccessDenied));
     }
@@ -248,7 +249,7 @@ async fn hear(
         is_crowded: bulk.is_crowded,
         name: identity.name.clone(),
     };
-    proved.proof = proof_of_server(identity, &transcript, &proved);
+    proved.proof = proof_of_server(identity, &transcript, wire::to_bytes(&proved));
     sender.send(frame(&proved, identity.cluster, Flags::REPLY)).await?;
     if let Some(seal) = seal(&identity.key, Side::Server, &transcript) {
         sender.seal(seal);
@@ -259,8 +260,8 @@ async fn hear(
     Ok(hello.role)
 }
 
-/// The next frame, which must hold an `R`, and the cluster in its header.
-async fn next<R: Record>(receiver: &mut Receiver) -> Result<(ClusterId, R), HandshakeError> {
+/// The next frame, which must hold an `R`: the cluster in its header, the record, and the record's bytes.
+async fn next<R: Record>(receiver: &mut Receiver) -> Result<(ClusterId, R, Vec<u8>), HandshakeError> {
     let frame = match receiver.recv_within(HANDSHAKE_MAX).await {
         Ok(Some(frame)) => frame,
         Ok(None) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -271,5 +272,5 @@ async fn next<R: Record>(receiver: &mut Receiver) -> Result<(ClusterId, R), Hand
         return Err(HandshakeError::Refused(Refusal::Malformed));
     }
     let record = wire::from_bytes(&frame.record).map_err(|_| HandshakeError::Refused(Refusal::Malformed))?;
-    Ok((frame.header.cluster, record))
+    Ok((frame.header.cluster, record, frame.record))
 }

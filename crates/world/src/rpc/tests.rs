@@ -18,7 +18,7 @@ use std::rc::Rc;
 use futures_util::future::select;
 use types::messages::Refused;
 use types::messages::session::{Hello, Meant, Role};
-use types::wire::{self, Codec, DecodeError, Flags, Key, Reader, Record, Request, VERSION};
+use types::wire::{self, Codec, DecodeError, Flags, Forms, Key, Reader, Record, Request, VERSION};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
 use super::handshake::{Target, initiate};
@@ -45,6 +45,10 @@ macro_rules! numbers {
 
             fn decode(reader: &mut Reader<'_>) -> Result<$name, DecodeError> {
                 u64::decode(reader).map($name)
+            }
+
+            fn describe(_: &mut Forms) -> String {
+                stringify!($name).to_owned()
             }
 
             fn sample(_: &mut u8) -> $name {

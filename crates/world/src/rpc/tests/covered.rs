@@ -16,6 +16,10 @@ impl Codec for Cargo {
         Codec::decode(reader).map(Cargo)
     }
 
+    fn describe(_: &mut Forms) -> String {
+        "Cargo".to_owned()
+    }
+
     fn sample(n: &mut u8) -> Cargo {
         Cargo(Codec::sample(n))
     }
