@@ -52,7 +52,7 @@ use world::{Handler, Identity, Listener, LocalBoxFuture, Notify, Peers, World, s
 
 use crate::cluster::{Cluster, Recovery};
 use crate::cluster_id::{cluster_of, raised};
-use crate::kv::{Engine, Journal, Writes};
+use crate::kv::{Engine, Journal};
 use crate::records::to_value;
 use crate::replicas::{Elected, Leading, Opened, ServerOptions, open_store};
 use crate::state::State;
