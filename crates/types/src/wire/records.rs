@@ -169,6 +169,7 @@ mod tests {
     use crate::wire::{Codec, DecodeError, Last, Unknown, from_bytes, from_plain_bytes, to_bytes};
 
     /// What a build knows of a file and its parts.
+    #[expect(unreachable_pub, reason = "the macro declares what is public")]
     mod before {
         crate::records! {
             fixed part Place {
@@ -192,6 +193,7 @@ mod tests {
     }
 
     /// What the next build knows.
+    #[expect(unreachable_pub, reason = "the macro declares what is public")]
     mod after {
         crate::records! {
             fixed part Place {
