@@ -202,6 +202,12 @@ mod tests {
     }
 
     #[test]
+    fn the_document_of_formats_has_the_cache() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md");
+        types::wire::check_document(path, &[("cache", &types::wire::at_head_of(include_str!("format.rs")))]);
+    }
+
+    #[test]
     fn a_file_is_filled_with_cells() {
         assert_eq!(Places::for_len(0), None);
         assert_eq!(Places::for_len(8192 + CELL - 1), None);

@@ -258,7 +258,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use types::messages::replica::MetaMember;
-    use types::wire::{Forms, section};
+    use types::wire::{Forms, at_head_of, check_document};
 
     use super::*;
 
@@ -318,21 +318,25 @@ mod tests {
         let mut forms = Forms::default();
         macro_rules! describe { ($($value:ident),*) => { $($value::describe(&mut forms);)* }; }
         describe!(
-            Inode, ToPurge, Entry, Listed, ClientRecord, BrickRecord, TiersRecord, ShardRecord, OwnShard,
+            Inode,
+            ToPurge,
+            Entry,
+            Listed,
+            ClientRecord,
+            BrickRecord,
+            TiersRecord,
+            ShardRecord,
+            OwnShard,
             VolumeRecord
         );
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md");
-        let document = std::fs::read_to_string(path).expect("the document exists");
-        let values = forms.chapters();
-        let (old, written) = section(&document, "values", &values).expect("it has this section");
-        if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
-            std::fs::write(path, &written).expect("the document can be written");
-        } else {
-            assert!(
-                old == values,
-                "docs/formats.md is not what the code says: SHOAL_WRITE_GOLDEN=1 cargo test -p meta formats"
-            );
-        }
+        check_document(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md"),
+            &[
+                ("values", &forms.chapters()),
+                ("metadata journal", &at_head_of(include_str!("kv/record.rs"))),
+                ("ballot", &at_head_of(include_str!("replicas/ballot.rs"))),
+            ],
+        );
     }
 
     #[test]

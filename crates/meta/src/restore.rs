@@ -306,6 +306,9 @@ mod tests {
         assert!(matches!(Restoring::begin(&engine, 7), Err(MetaError::Exists)));
         let mut restoring = Restoring::begin(&Engine::memory(), 7).expect("new");
         assert!(restoring.add(vec![(vec![0x7f, 1], vec![2])]).is_err(), "a newer build's key");
-        assert!(restoring.add(vec![(keys::cluster(), vec![crate::records::VERSION + 1])]).is_err(), "a newer build's value");
+        assert!(
+            restoring.add(vec![(keys::cluster(), vec![crate::records::VERSION + 1])]).is_err(),
+            "a newer build's value"
+        );
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use types::limits::BLOCK;
-use types::wire::{Codec, Forms, Record, section};
+use types::wire::{Codec, Forms, Record, at_head_of, check_document};
 use types::{BrickId, Buf, ClusterId};
 use world::sim::{SimOptions, Simulation};
 use world::{Disk, World};
@@ -88,23 +88,30 @@ fn the_document_of_formats_has_everything_on_disk() {
     let mut forms = Forms::default();
     let mut chapters = Vec::new();
     macro_rules! describe { ($($record:ident),*) => { $(chapters.push(chapter::<$record>(&mut forms));)* }; }
-    describe!(PrepareRecord, Decided, Promise, Settle, Snapshot, Drop, Torn, Forget, Configured, Floor, Undrop);
+    describe!(
+        PrepareRecord,
+        Decided,
+        Promise,
+        Settle,
+        Snapshot,
+        Drop,
+        Torn,
+        Forget,
+        Configured,
+        Floor,
+        Undrop
+    );
     chapters.sort();
     let journal: String = chapters.into_iter().map(|(_, chapter)| chapter).collect();
     Superblock::describe(&mut forms);
     Descriptor::describe(&mut forms);
     let disk = journal + &forms.chapters();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md");
-    let document = std::fs::read_to_string(path).expect("the document exists");
-    let (old, written) = section(&document, "disk", &disk).expect("it has this section");
-    if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
-        std::fs::write(path, &written).expect("the document can be written");
-    } else {
-        assert!(
-            old == disk,
-            "docs/formats.md is not what the code says: SHOAL_WRITE_GOLDEN=1 cargo test -p store formats"
-        );
-    }
+    let zones = at_head_of(include_str!("superblock.rs"));
+    let frames = [include_str!("journal.rs"), include_str!("table.rs")].map(at_head_of).concat();
+    check_document(
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md"),
+        &[("zones", &zones), ("journal and pages", &frames), ("disk", &disk)],
+    );
 }
 
 #[test]

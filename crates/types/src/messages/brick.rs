@@ -5,16 +5,18 @@
 
 use std::ops::Range;
 
+use super::Done;
 use super::cluster::{Fences, GroupConfig};
 use super::notes::{NumberedNote, SizeNote};
-use super::queue::QueueReport;
-use super::{Done, LongTurn, WindowReport};
 use crate::limits::SPANS_MAX;
-use crate::{
-    BrickId, ClientId, ClientSeq, ClusterId, Epoch, GroupId, Incarnation, MapVersion, ObjectId, Seq,
-    StripeKey,
-};
+use crate::{BrickId, ClientId, ClientSeq, Epoch, GroupId, MapVersion, ObjectId, Seq, StripeKey};
 use crate::{coded_enum, records};
+
+pub use super::brick_report::{AskedCounts, BrickReport, BrickStatus, CacheReport, DeviceCounts, JoinReport};
+pub use super::units::{
+    Fill, OverlayBytes, ReadOverlays, StripeFault, SumTerm, SumUnits, UnitList, UnitPage, UnitState, UnitSum,
+    Verified, Verify,
+};
 
 coded_enum! {
     /// What an operation does to a stripe.
@@ -365,141 +367,6 @@ records! {
         decided: Vec<Seq>,
     } => UnitBytes of len;
 
-    /// A term of a sum: a slot's unit, each byte times a factor in GF(2^8).
-    part SumTerm {
-        /// The slot.
-        slot: u8,
-        /// Identity of the unit's base.
-        identity: Seq,
-        /// The factor.
-        factor: u8,
-    }
-    /// Primary to slot, and from there on: add up a range of the bases of several slots, of which the first one is the
-    /// receiver's. It asks the second one for the sum of all others, and adds its own.
-    137 SumUnits {
-        /// The group.
-        group: GroupId,
-        /// The stripe.
-        key: StripeKey,
-        /// Start of the range of the units.
-        offset: u32,
-        /// Bytes of the range of the units.
-        len: u32,
-        /// The terms, at most K, in the order in which they are asked.
-        terms: Vec<SumTerm>,
-        /// Every operation of the group up to here is decided.
-        upto: Seq,
-        /// Operations on this stripe above `upto` that are decided.
-        decided: Vec<Seq>,
-    } => UnitSum of len;
-    /// The payload is the sum, without the zeros of units that end before the range does.
-    138 UnitSum {};
-
-    /// What a slot knows about a unit of a stripe: its own, or that of another slot.
-    part UnitState {
-        /// The stripe.
-        key: StripeKey,
-        /// Identity of the unit's base, [`Seq::NONE`] if there is none.
-        base: Seq,
-        /// Its 4-KiB blocks, 0 if it is zeros.
-        blocks: u32,
-        /// The unit has overlays or an undecided operation.
-        dirty: bool,
-    }
-    /// Primary to slot: list the units of a group, as the slot knows them, in the order of their keys.
-    118 UnitList {
-        /// The group.
-        group: GroupId,
-        /// The slot that is asked.
-        slot: u8,
-        /// The slot whose units are listed: the asked slot itself, or (if that is a parity slot) a data slot.
-        of: u8,
-        /// Lists only keys above this one; all for [`None`].
-        after: Option<StripeKey>,
-        /// Most units in the answer.
-        limit: u32,
-        /// If not empty: lists just these stripes.
-        only: Vec<StripeKey>,
-        /// Every operation of the group up to here is decided.
-        decided: Seq,
-    } => UnitPage;
-    /// Units of a group, each in its state at some moment after the request.
-    119 UnitPage {
-        /// The units, ascending, without stripes that the slot does not know.
-        units: Vec<UnitState>,
-        /// The page ends with this key, and more may follow; [`None`] on the last page.
-        upto: Option<StripeKey>,
-        /// On the first page, about how many units follow it; 0 on other pages, which do not count them.
-        above: u64,
-        /// This run of the brick's server.
-        incarnation: Incarnation,
-    };
-    /// Primary to a slot that it brings level: replace your unit of the stripe by this one. The payload is the unit's
-    /// base; there is none for an absent unit. Answered when durable.
-    125 Fill covered by crcs {
-        /// The group.
-        group: GroupId,
-        /// The stripe.
-        key: StripeKey,
-        /// The slot.
-        slot: u8,
-        /// Identity of the base, [`Seq::NONE`] to delete the unit.
-        base: Seq,
-        /// 4-KiB blocks of each data unit, as in [`Prepare`].
-        unit_blocks: Vec<u32>,
-        /// For a parity slot: the identity of every data unit that it encodes.
-        identities: Vec<Seq>,
-        /// Every operation of the group up to here is decided, including the one that wrote the base.
-        decided: Seq,
-        /// Checksum of each 4-KiB block of the payload.
-        crcs: Vec<u32>,
-    } => Prepared;
-    /// Any process to primary: read the units of some stripes, encode them again and compare. A caller verifies a
-    /// group page by page.
-    126 Verify {
-        /// The group.
-        group: GroupId,
-        /// Verifies only stripes above this one; all for [`None`].
-        after: Option<StripeKey>,
-        /// Most stripes to verify.
-        limit: u32,
-    } => Verified;
-    /// A faulty stripe.
-    part StripeFault {
-        /// The stripe.
-        key: StripeKey,
-        /// Mask of the slots at fault.
-        slots: u64,
-    }
-    /// The result for a page of stripes.
-    127 Verified {
-        /// Number of stripes verified.
-        stripes: u64,
-        /// Stripes whose parity or overlays do not match their data units, or whose identities do not match. If units
-        /// contradict each other, the mask has the slots that do not match the first units.
-        mismatched: Vec<StripeFault>,
-        /// Stripes with a unit that cannot be read.
-        damaged: Vec<StripeFault>,
-        /// The last stripe of the page, if there are more above it.
-        next: Option<StripeKey>,
-    };
-    /// Primary to slot: reads the overlays of a data unit that the slot has. The frame's epoch is the group's.
-    128 ReadOverlays {
-        /// The group.
-        group: GroupId,
-        /// The stripe.
-        key: StripeKey,
-        /// The asked slot: that of the data unit, or a parity slot.
-        slot: u8,
-        /// The data unit.
-        of: u8,
-    } => OverlayBytes;
-    /// The bytes of a data unit's overlays, as payload.
-    129 OverlayBytes {
-        /// The ranges of the unit that the overlays cover, ascending.
-        spans: Vec<Span>,
-    };
-
     /// Metadata service to brick: delete these objects, at most [`PURGE_MAX`](crate::limits::PURGE_MAX). The brick
     /// answers after a bounded time, even if it is not finished.
     120 Purge {
@@ -519,134 +386,6 @@ records! {
         /// Every brick that is Up has fenced them, so the brick may forget which of their writes it has seen.
         everywhere: bool,
     } => Done;
-    /// Progress of a slot that its group's primary brings level.
-    part JoinReport {
-        /// The group.
-        group: GroupId,
-        /// The slot.
-        slot: u8,
-        /// Its brick.
-        brick: BrickId,
-        /// Stripes of the group counted so far.
-        stripes: u64,
-        /// Stripes compared.
-        compared: u64,
-        /// Units written to the slot.
-        filled: u64,
-        /// Bytes of these units.
-        bytes: u64,
-        /// Time since it began, in microseconds.
-        age: u64,
-    }
-    /// Any process to brick: asks for a status report.
-    121 BrickStatus {} => BrickReport;
-    /// The brick's status report.
-    122 BrickReport {
-        /// The brick.
-        brick: BrickId,
-        /// Its cluster.
-        cluster: ClusterId,
-        /// The process.
-        pid: u32,
-        /// Path or URL of its disk.
-        disk: String,
-        /// Bytes that units can take.
-        capacity: u64,
-        /// Bytes free.
-        free: u64,
-        /// Units held.
-        units: u64,
-        /// Overlays not yet folded.
-        overlays: u64,
-        /// Units decoded for reads since the start.
-        decoded: u64,
-        /// Blocks that did not match their checksum since the start.
-        damaged: u64,
-        /// Operations ordered as primary since the start.
-        ordered: u64,
-        /// Stripes folded as primary since the start by writing them whole.
-        folded: u64,
-        /// Stripes folded as primary since the start by a Patch, which writes only the touched blocks.
-        patched: u64,
-        /// Groups served as primary.
-        primary_of: Vec<GroupId>,
-        /// Slots that this brick brings level as their groups' primary.
-        joining: Vec<JoinReport>,
-        /// Resident memory of the process, in bytes.
-        memory: u64,
-        /// The process's memory budget, in bytes.
-        memory_budget: u64,
-        /// The longest turns of its tasks, the longest first; one of each kind.
-        turns: Vec<LongTurn>,
-        /// The receive window of its process.
-        window: WindowReport,
-        /// What clients have asked this brick for since the start.
-        asked: AskedCounts,
-        /// What its device has done since the start.
-        device: DeviceCounts,
-        /// The cache of its device, if it has one.
-        cache: Option<CacheReport>,
-        /// The queue and the memory in front of its device, if it is direct.
-        queue: Option<QueueReport>,
-    };
-    /// The cache of a brick's device on a faster one, and what it has done since the start.
-    #[derive(Default)]
-    part CacheReport {
-        /// `on`, `full` if nothing can be added any more, or `off` if its disk has failed.
-        state: String,
-        /// Why it is not on.
-        reason: Option<String>,
-        /// Bytes of units that fit.
-        bytes_most: u64,
-        /// Bytes of its cells in use. A cell may have a part of its bytes only.
-        bytes: u64,
-        /// Parts of clients' reads, of at most 64 KiB each, that came from it.
-        hits: u64,
-        /// Their bytes.
-        hit_bytes: u64,
-        /// Parts of clients' reads that came from the device.
-        misses: u64,
-        /// Their bytes.
-        missed_bytes: u64,
-        /// Chunks of 64 KiB that were not what they should be, and were dropped.
-        damaged: u64,
-        /// Bytes that were added.
-        filled_bytes: u64,
-        /// Bytes that were not added, because the cache was busy.
-        skipped_bytes: u64,
-    }
-    /// What clients have asked a brick for. Repeated requests count again, requests of other bricks do not.
-    #[derive(Copy, Default)]
-    part AskedCounts {
-        /// Reads of units and stripes.
-        reads: u64,
-        /// Bytes that they asked for.
-        read_bytes: u64,
-        /// Writes and staged units.
-        writes: u64,
-        /// Bytes that came with them.
-        written_bytes: u64,
-    }
-    /// What a brick's device has done.
-    #[derive(Copy, Default)]
-    part DeviceCounts {
-        /// Reads.
-        reads: u64,
-        /// Bytes read.
-        read_bytes: u64,
-        /// Time of all reads together, in microseconds.
-        read_us: u64,
-        /// Writes.
-        writes: u64,
-        /// Bytes written.
-        written_bytes: u64,
-        /// Time of all writes together, in microseconds.
-        write_us: u64,
-        /// Syncs.
-        syncs: u64,
-        /// Time of all syncs together, in microseconds.
-        sync_us: u64,
-    }
 }
 
 impl Span {

@@ -4,11 +4,15 @@
 //! Numbers are never reused. A new field comes last and has a default: see `docs/formats.md`.
 
 pub mod brick;
+mod brick_report;
+mod clients;
 pub mod cluster;
 mod fences;
+mod map;
 mod map_fetch;
 pub mod names;
 pub mod notes;
+mod opens;
 mod placement;
 pub mod proxy;
 pub mod queue;
@@ -19,6 +23,8 @@ pub mod session;
 pub mod shards;
 mod tasks;
 mod tiers;
+mod units;
+mod volumes;
 
 pub use tasks::task_name;
 

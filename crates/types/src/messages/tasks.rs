@@ -1,6 +1,9 @@
 //! Names of the tasks that answer requests.
 
-use super::{brick, cluster, names, notes, proxy, recovery, replica, shards};
+use super::{
+    brick, brick_report, clients, cluster, map, names, notes, opens, proxy, recovery, replica, shards, units,
+    volumes,
+};
 
 /// All request numbers are below this.
 const NUMBERS_END: usize = 400;
@@ -11,13 +14,19 @@ const TASK_NAMES: [&str; NUMBERS_END] = {
     let mut names = [UNKNOWN; NUMBERS_END];
     let tables = [
         brick::REQUESTS,
+        brick_report::REQUESTS,
+        clients::REQUESTS,
         cluster::REQUESTS,
+        map::REQUESTS,
         names::REQUESTS,
         notes::REQUESTS,
+        opens::REQUESTS,
         proxy::REQUESTS,
         recovery::REQUESTS,
         replica::REQUESTS,
         shards::REQUESTS,
+        units::REQUESTS,
+        volumes::REQUESTS,
     ];
     let mut table = 0;
     while table < tables.len() {

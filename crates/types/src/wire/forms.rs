@@ -24,12 +24,17 @@ impl Forms {
             let rows: String = fields(self)
                 .into_iter()
                 .map(|(field, form, default, docs)| {
-                    let missing = if default.is_empty() { String::new() } else { format!("; if missing, `{default}`") };
+                    let missing =
+                        if default.is_empty() { String::new() } else { format!("; if missing, `{default}`") };
                     format!("| `{field}` | {form}{missing} | {} |\n", sentences(&[&docs]))
                 })
                 .collect();
             let kind = if grows { "" } else { " It never grows." };
-            let table = format!("{}{kind}\n\n| field | form | what it is |\n|---|---|---|\n{rows}", sentences(docs));
+            let head = match rows.is_empty() {
+                true => "It has no fields.\n",
+                false => "| field | form | what it is |\n|---|---|---|\n",
+            };
+            let table = format!("{}{kind}\n\n{head}{rows}", sentences(docs));
             self.tables.insert(name.to_owned(), table);
         }
         name.to_owned()
@@ -59,12 +64,58 @@ impl Forms {
     }
 }
 
-/// Finds a generated section of a document, between `<!-- NAME -->` and `<!-- end of NAME -->`. Returns its text, and the document with
-/// another text in its place.
-pub fn section<'a>(document: &'a str, name: &str, text: &str) -> Option<(&'a str, String)> {
+/// Compares generated sections of `docs/formats.md` with what the document has, or writes them there if `SHOAL_WRITE_GOLDEN` is set. For
+/// tests.
+///
+/// # Panics
+/// If a section is not there, or has another text.
+#[doc(hidden)]
+pub fn check_document(path: &str, sections: &[(&str, &str)]) {
+    let document = std::fs::read_to_string(path).expect("the document exists");
+    let mut written = document.clone();
+    for (name, text) in sections {
+        written =
+            with_section(&written, name, text).unwrap_or_else(|| panic!("{path} has no section {name}"));
+    }
+    if std::env::var_os("SHOAL_WRITE_GOLDEN").is_some() {
+        std::fs::write(path, &written).expect("the document can be written");
+        return;
+    }
+    assert!(
+        written == document,
+        "{path} is not what the code says. SHOAL_WRITE_GOLDEN=1 cargo test document_of_formats writes it"
+    );
+}
+
+/// A document with another text between `<!-- NAME -->` and `<!-- end of NAME -->`.
+fn with_section(document: &str, name: &str, text: &str) -> Option<String> {
     let (before, rest) = document.split_once(&format!("<!-- {name} -->\n"))?;
-    let (found, after) = rest.split_once(&format!("<!-- end of {name} -->"))?;
-    Some((found, format!("{before}<!-- {name} -->\n{text}<!-- end of {name} -->{after}")))
+    let (_, after) = rest.split_once(&format!("<!-- end of {name} -->"))?;
+    Some(format!("{before}<!-- {name} -->\n{text}<!-- end of {name} -->{after}"))
+}
+
+/// The pictures and tables in the comment at the head of a source file.
+///
+/// # Panics
+/// If there are none.
+#[doc(hidden)]
+pub fn at_head_of(source: &str) -> String {
+    let mut out = String::new();
+    let mut in_picture = false;
+    for line in source
+        .lines()
+        .map_while(|line| line.strip_prefix("//!"))
+        .map(|line| line.strip_prefix(' ').unwrap_or(line))
+    {
+        let is_fence = line.starts_with("```");
+        if is_fence || in_picture || line.starts_with('|') {
+            out += line;
+            out += "\n";
+        }
+        in_picture ^= is_fence;
+    }
+    assert!(!out.is_empty(), "the comment at the head has no picture and no table");
+    out
 }
 
 /// The text of documentation attributes, as `stringify!` shows them: `doc = r" One line."`.
@@ -74,13 +125,29 @@ fn sentences(docs: &[&str]) -> String {
         let mut rest = *doc;
         while let Some(at) = rest.find("doc =") {
             rest = &rest[at + "doc =".len()..];
-            let (Some(begin), next) = (rest.find('"'), rest.find("doc =").unwrap_or(rest.len())) else { break };
+            let (Some(begin), next) = (rest.find('"'), rest.find("doc =").unwrap_or(rest.len())) else {
+                break;
+            };
             let Some(end) = rest[..next].rfind('"').filter(|end| *end > begin) else { break };
             words.push(rest[begin + 1..end].replace("\\\"", "\"").trim().to_owned());
             rest = &rest[next..];
         }
     }
-    words.join(" ").replace('|', "\\|")
+    words.retain(|line| !line.is_empty());
+    without_links(&words.join(" ")).replace('|', "\\|")
+}
+
+/// The text without links to items of the code: "[`Item`]" and "[`Item`](path)" become "`Item`".
+fn without_links(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, inner)) = rest.split_once("[`") {
+        let Some((item, after)) = inner.split_once("`]") else { break };
+        out += &format!("{before}`{item}`");
+        let path = after.strip_prefix('(').and_then(|path| path.split_once(')'));
+        rest = path.map_or(after, |(_, after)| after);
+    }
+    out + rest
 }
 
 #[cfg(test)]
@@ -88,8 +155,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_section_is_replaced_and_pictures_are_found() {
+        let document = "a\n<!-- x -->\nold\n<!-- end of x -->\nb\n";
+        let new = with_section(document, "x", "new\n").expect("it is there");
+        assert_eq!(new, "a\n<!-- x -->\nnew\n<!-- end of x -->\nb\n");
+        assert_eq!(with_section(document, "y", ""), None);
+        let source = "//! Words.\n//!\n//! ```text\n//! | a |\n//!\n//!   b\n//! ```\n//! More.\n//! | 1 | 2 |\nuse x;\n//! | no |";
+        assert_eq!(at_head_of(source), "```text\n| a |\n\n  b\n```\n| 1 | 2 |\n");
+    }
+
+    #[test]
     fn attributes_become_sentences() {
-        assert_eq!(sentences(&[r#"doc = r" One.""#, r#"doc = " Two: `a|b`.""#, "derive(Default)"]), "One. Two: `a\\|b`.");
+        assert_eq!(
+            sentences(&[r#"doc = r" One.""#, r#"doc = " Two: `a|b`.""#, "derive(Default)"]),
+            "One. Two: `a\\|b`."
+        );
         assert_eq!(sentences(&[r#"doc = r" One."doc = r" Two.""#]), "One. Two.");
+        assert_eq!(sentences(&[r#"doc = r" One." doc = r"" doc = r" Two.""#]), "One. Two.");
+        let linked = r#"doc = r" [`A`] and [`B`](crate::B), [1] and (2).""#;
+        assert_eq!(sentences(&[linked]), "`A` and `B`, [1] and (2).");
     }
 }

@@ -317,7 +317,10 @@ mod tests {
             let mut last = Vec::new();
             piece.encode_last(&mut last);
             assert_eq!(bytes.len(), head + last.len(), "{places}");
-            assert_eq!(from_bytes::<Vec<before::Piece>>(&[&1u32.to_le_bytes()[..], &bytes].concat()), Ok(vec![piece]));
+            assert_eq!(
+                from_bytes::<Vec<before::Piece>>(&[&1u32.to_le_bytes()[..], &bytes].concat()),
+                Ok(vec![piece])
+            );
         }
         for wild in [&[0xff; 8][..], &[0xff, 0xff, 0xff, 0xff, 0x7f], &[0x80], &[5, 0]] {
             let bytes = [&1u32.to_le_bytes()[..], wild].concat();
@@ -335,6 +338,9 @@ mod tests {
         assert_eq!(read[0].epoch, Epoch(7));
         assert_eq!(to_bytes(&(5u8, Last(piece.clone()))), [&[5][..], &plain].concat());
         assert_eq!(from_bytes(&[&[5][..], &plain].concat()), Ok((5u8, Last(piece))));
-        assert_eq!(from_plain_bytes::<Vec<before::Piece>>(&[&list[..], &[0]].concat()), Err(DecodeError::TooLong));
+        assert_eq!(
+            from_plain_bytes::<Vec<before::Piece>>(&[&list[..], &[0]].concat()),
+            Err(DecodeError::TooLong)
+        );
     }
 }

@@ -221,6 +221,15 @@ mod tests {
 
     const PART: &[u8] = b"\x02\x00\x03\x00\x00\x00kkvvv";
 
+    #[test]
+    fn the_document_of_formats_has_the_backup() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md");
+        types::wire::check_document(
+            path,
+            &[("backup", &types::wire::at_head_of(include_str!("backup_file.rs")))],
+        );
+    }
+
     fn head() -> Head {
         Head { cluster: ClusterId([3; 16]), record: 77, made: 1_700_000_000_000_000_000 }
     }
