@@ -333,6 +333,7 @@ mod tests {
             concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/formats.md"),
             &[
                 ("values", &forms.chapters()),
+                ("keys", &at_head_of(include_str!("keys.rs"))),
                 ("metadata journal", &at_head_of(include_str!("kv/record.rs"))),
                 ("ballot", &at_head_of(include_str!("replicas/ballot.rs"))),
             ],

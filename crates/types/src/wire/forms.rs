@@ -109,7 +109,7 @@ pub fn at_head_of(source: &str) -> String {
     {
         let is_fence = line.starts_with("```");
         if is_fence || in_picture || line.starts_with('|') {
-            out += line;
+            out += &without_links(line);
             out += "\n";
         }
         in_picture ^= is_fence;
