@@ -32,10 +32,11 @@
 //! | `1c` volume:4 inode:8 | client | it may leave the file's sizes with the bricks ([`crate::noting`]) |
 //! | `1d` shard:1 | [`ShardRecord`](crate::records::ShardRecord) | another shard; only the first shard has these |
 //! | `1e` | [`OwnShard`](crate::records::OwnShard) | the shard that this store is of; absent in the first |
+//! | `1f` volume:4 group:4 | [`GroupConfig`](types::messages::cluster::GroupConfig) | a group that has changed since the volume's record was written |
 //!
 //! Every value but the answers begins with its version (see [`crate::records`]).
 
-use types::{BrickId, ClientId, InodeId, ObjectId, ShardId, VolumeId};
+use types::{BrickId, ClientId, GroupId, InodeId, ObjectId, ShardId, VolumeId};
 
 use crate::volume_inode::VolumeInode;
 
@@ -73,6 +74,7 @@ enum Kind {
     Noting = 0x1c,
     Shard = 0x1d,
     OwnShard = 0x1e,
+    Group = 0x1f,
 }
 
 /// What becomes of a key when a store is restored.
@@ -83,6 +85,7 @@ pub(crate) enum Restore {
     Volumes,
     Brick,
     Volume,
+    Group,
     Members,
     Inode,
     AllChanged,
@@ -133,6 +136,7 @@ impl Restore {
             _ if is(Kind::VolumeCounter) => Restore::Volumes,
             _ if is(Kind::Brick) => Restore::Brick,
             _ if is(Kind::Volume) => Restore::Volume,
+            _ if is(Kind::Group) => Restore::Group,
             _ if is(Kind::Members) => Restore::Members,
             _ => return None,
         })
@@ -178,6 +182,11 @@ pub(crate) fn brick(brick: BrickId) -> Vec<u8> {
 
 pub(crate) fn volume(volume: VolumeId) -> Vec<u8> {
     Key::new(Kind::Volume, 4).u32(volume.0).0
+}
+
+/// The configuration of a group, if it has changed since the volume's record was written.
+pub(crate) fn group(group: GroupId) -> Vec<u8> {
+    Key::new(Kind::Group, 8).u32(group.volume.0).u32(group.index).0
 }
 
 pub(crate) fn id_counter() -> Vec<u8> {
@@ -315,6 +324,10 @@ pub(crate) mod all {
         Key::new(Kind::Volume, 0).0
     }
 
+    pub(crate) fn groups() -> Vec<u8> {
+        Key::new(Kind::Group, 0).0
+    }
+
     pub(crate) fn shards() -> Vec<u8> {
         Key::new(Kind::Shard, 0).0
     }
@@ -369,8 +382,8 @@ pub(crate) mod all {
 
     /// All kinds of keys of which a volume may have many.
     pub(crate) fn of_volumes() -> impl Iterator<Item = Vec<u8>> {
-        use Kind::{Entry, Inode, Listed, Noting, Orphan, Purge, Usage};
-        let kinds = [Inode, Entry, Listed, Orphan, Purge, Usage, Noting];
+        use Kind::{Entry, Group, Inode, Listed, Noting, Orphan, Purge, Usage};
+        let kinds = [Inode, Entry, Listed, Orphan, Purge, Usage, Noting, Group];
         kinds.into_iter().map(|kind| Key::new(kind, 0).0)
     }
 
@@ -439,6 +452,13 @@ pub(crate) fn name_key(key: &[u8]) -> Option<NameKey> {
 pub(crate) fn client_and_op(key: &[u8]) -> Option<(ClientId, u64)> {
     let client = key.get(1..)?.first_chunk::<8>()?;
     Some((ClientId(u64::from_be_bytes(*client)), last_u64(key.get(9..)?)?))
+}
+
+/// The group of its key.
+pub(crate) fn group_of(key: &[u8]) -> Option<GroupId> {
+    let (volume, index) = key.get(1..)?.split_first_chunk::<4>()?;
+    let index = u32::from_be_bytes(index.try_into().ok()?);
+    Some(GroupId { volume: VolumeId(u32::from_be_bytes(*volume)), index })
 }
 
 /// The last number of a key.

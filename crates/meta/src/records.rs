@@ -134,7 +134,7 @@ types::records! {
         name: String,
         /// How bytes become stripes.
         geometry: Geometry,
-        /// The table of groups.
+        /// The table of groups, as it was when this record was written. A group that has changed since has a record of its own.
         groups: Vec<GroupConfig>,
         /// Slots of one group may lie on one node.
         same_node: bool,

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use types::messages::cluster::{BrickState, SlotState};
+use types::messages::cluster::{BrickState, GroupConfig, SlotState};
 use types::messages::replica::MetaMember;
 use types::{BrickId, ClientId, ClusterId, Epoch, MapVersion, ShardId, VolumeId};
 
@@ -174,11 +174,7 @@ impl Restoring {
                 // Nobody serves the groups of a deleted volume.
                 if !record.deleted {
                     self.found.volumes.push(record.name.clone());
-                    for group in &mut record.groups {
-                        group.slots.iter_mut().for_each(|slot| slot.state = SlotState::Out);
-                        let epoch = group.epoch.0.saturating_add(FLOOR_STEP);
-                        group.epoch = Epoch(epoch.min(Epoch::END.0 - 3 * FLOOR_STEP).max(group.epoch.0));
-                    }
+                    record.groups = record.groups.into_iter().map(unserved).collect();
                 }
                 if !record.deleted
                     && let Some(volume) = keys::last_u32(key)
@@ -187,6 +183,8 @@ impl Restoring {
                 }
                 Some(to_value(&record))
             }
+            // Those of a deleted volume are gone.
+            keys::Restore::Group => Some(to_value(&unserved(read(&value)?))),
             keys::Restore::AllChanged => {
                 let volume = keys::last_u32(key).ok_or(MetaError::Damaged)?;
                 *self.changes.entry(VolumeId(volume)).or_default() = read(&value)?;
@@ -205,6 +203,14 @@ impl Restoring {
             keys::Restore::Forget => None,
         })
     }
+}
+
+/// A group that nobody serves yet, in an epoch after all that the backup may not know.
+fn unserved(mut group: GroupConfig) -> GroupConfig {
+    group.slots.iter_mut().for_each(|slot| slot.state = SlotState::Out);
+    let epoch = group.epoch.0.saturating_add(FLOOR_STEP);
+    group.epoch = Epoch(epoch.min(Epoch::END.0 - 3 * FLOOR_STEP).max(group.epoch.0));
+    group
 }
 
 fn read<R: types::wire::Codec>(value: &[u8]) -> Result<R, MetaError> {

@@ -80,7 +80,7 @@ impl Cluster {
         self.put_brick(request, now);
         let mut writes = Writes::new();
         self.write_brick(request.brick, &mut writes);
-        let mut changed = self.renew_groups_of(request.brick, &mut writes);
+        let mut changed = self.renew_groups_of(request.brick);
         changed.push(Changed::Brick(request.brick));
         self.publish(changed, &mut writes);
         Ok(writes)
@@ -110,10 +110,9 @@ impl Cluster {
     }
 
     /// Gives a new epoch to every group whose primary is `brick`. Returns these groups.
-    fn renew_groups_of(&mut self, brick: BrickId, writes: &mut Writes) -> Vec<Changed> {
+    fn renew_groups_of(&mut self, brick: BrickId) -> Vec<Changed> {
         let mut changed = Vec::new();
         for volume in &mut self.map.volumes {
-            let before = changed.len();
             let codes = codes_of(volume);
             for ((index, group), code) in (0..).zip(&mut volume.groups).zip(codes) {
                 let primary = group.primary(code).and_then(|slot| group.slots.get(slot));
@@ -121,9 +120,6 @@ impl Cluster {
                     reconfigure(group, code, |_| ());
                     changed.push(Changed::Group(GroupId { volume: volume.id, index }));
                 }
-            }
-            if changed.len() > before {
-                Cluster::write_volume(volume, writes);
             }
         }
         changed
@@ -216,7 +212,6 @@ impl Cluster {
         let group = volume.groups.get_mut(id.index as usize).ok_or(Refusal::Unknown)?;
         assert_eq!(group.epoch, from, "a newer decision about the group would be silently undone");
         reconfigure(group, code, change);
-        Cluster::write_volume(volume, &mut writes);
         self.publish([Changed::Group(id)], &mut writes);
         Ok(writes)
     }
@@ -256,11 +251,7 @@ impl Cluster {
         }
         let mut changed: Vec<Changed> = silent.iter().map(|brick| Changed::Brick(*brick)).collect();
         for volume in &mut self.map.volumes {
-            let before = changed.len();
             silent.iter().for_each(|brick| changed.extend(expel(volume, *brick)));
-            if changed.len() > before {
-                Cluster::write_volume(volume, &mut writes);
-            }
         }
         if !silent.is_empty() {
             self.publish(changed, &mut writes);

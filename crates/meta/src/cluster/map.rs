@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use layout::topology::Topology;
 use types::messages::cluster::{
-    BrickClass, BrickInfo, BrickState, ClusterMap, SlotConfig, SlotState, VolumeInfo,
+    BrickClass, BrickInfo, BrickState, ClusterMap, GroupConfig, SlotConfig, SlotState, VolumeInfo,
 };
 use types::wire::Codec;
-use types::{BrickId, Incarnation, MapVersion, ShardId, VolumeId};
+use types::{BrickId, GroupId, Incarnation, MapVersion, ShardId, VolumeId};
 
 use super::history::{Changed, History};
 use super::reports::Reports;
@@ -114,6 +114,7 @@ impl Cluster {
         each(store, &keys::all::bricks(), of_brick, |id, record| arbiter.load_brick(id, record, now))?;
         arbiter.load_unheard(store)?;
         each(store, &keys::all::volumes(), of_volume, |id, record| arbiter.load_volume(id, record))?;
+        each(store, &keys::all::groups(), keys::group_of, |id, config| arbiter.load_group(id, config))?;
         each(store, &keys::all::tunings(), of_volume, |id, tuning| {
             arbiter.with_volume(id, |volume| volume.tuning = tuning);
         })?;
@@ -163,6 +164,14 @@ impl Cluster {
                 near_writer: false,
             });
         }
+    }
+
+    fn load_group(&mut self, id: GroupId, config: GroupConfig) {
+        self.with_volume(id.volume, |volume| {
+            if let Some(group) = volume.groups.get_mut(id.index as usize) {
+                *group = config;
+            }
+        });
     }
 
     fn with_volume(&mut self, id: VolumeId, change: impl FnOnce(&mut VolumeInfo)) {
@@ -245,8 +254,16 @@ impl Cluster {
             .map(|brick| brick.address.as_str())
     }
 
-    /// Increments the map's version, records these changes under it, and adds the version to `writes`.
+    /// Increments the map's version, records these changes under it, and adds to `writes` the version and the groups among them.
     pub(super) fn publish(&mut self, changed: impl IntoIterator<Item = Changed>, writes: &mut Writes) {
+        let changed: Vec<Changed> = changed.into_iter().collect();
+        for change in &changed {
+            if let Changed::Group(id) = *change
+                && let Some((_, config)) = self.map.group(id)
+            {
+                writes.insert(keys::group(id), Some(to_value(config)));
+            }
+        }
         assert!(!writes.is_empty(), "after a crash the map would have this version without its changes");
         self.map.version = MapVersion(self.map.version.0 + 1);
         self.history.add(self.map.version, changed);
@@ -268,6 +285,7 @@ impl Cluster {
         writes.insert(keys::brick_class(id), Some(to_value(&brick.class)));
     }
 
+    /// A volume's record. Its groups change by records of their own ([`Cluster::publish`]).
     pub(super) fn write_volume(volume: &VolumeInfo, writes: &mut Writes) {
         let record = VolumeRecord {
             name: volume.name.clone(),

@@ -322,7 +322,6 @@ impl Cluster {
                 });
                 changed.push(Changed::Group(id));
             }
-            Cluster::write_volume(volume, &mut writes);
         }
         if !changed.is_empty() {
             self.publish(changed, &mut writes);

@@ -107,9 +107,6 @@ impl Cluster {
         assert!(self.map.brick(new).is_some(), "the slots would belong to a brick that does not exist");
         for volume in &mut self.map.volumes {
             let groups = replace_in(volume, old, new);
-            if !groups.is_empty() {
-                Cluster::write_volume(volume, &mut writes);
-            }
             let id = volume.id;
             changed.extend(groups.into_iter().map(|index| Changed::Group(GroupId { volume: id, index })));
         }

@@ -3,13 +3,14 @@
 
 use types::limits::{LEASE_MARGIN_US, LEASE_US};
 use types::messages::cluster::{
-    BrickHeartbeat, BrickJoin, BrickState, ClientJoin, GroupAdmit, GroupRenew, SlotState,
+    BrickHeartbeat, BrickJoin, BrickState, ClientJoin, GroupAdmit, GroupRenew, SlotState, VolumeCreate,
 };
 use types::messages::names::StatFs;
 use types::{BrickId, Epoch, GroupId, Incarnation, Refusal};
 
 use crate::fixture::{Fixture, brick_join, engines, on_all, volume_create};
-use crate::ops;
+use crate::kv::Writes;
+use crate::{keys, ops};
 
 const GONE: u64 = LEASE_US + LEASE_MARGIN_US;
 
@@ -223,6 +224,48 @@ fn a_slot_that_was_brought_level_is_live_again() {
         assert!(cluster.admit(&admit, GONE + 1).is_ok_and(|writes| writes.is_empty()));
         let map = fixture.restart(vec![]).state.cluster.map().clone();
         assert_eq!(map.volumes[0].groups[index].live(), 0b111, "it is durable");
+    });
+}
+
+/// Bytes of keys and values.
+fn size(writes: &Writes) -> usize {
+    writes.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum()
+}
+
+#[test]
+fn a_change_of_one_group_writes_that_group_alone() {
+    on_all(|mut fixture| {
+        for brick in 5..=12 {
+            let writes = fixture.state.cluster.join(&brick_join(brick, 1), 0).expect("new");
+            assert!(fixture.state.commit(writes));
+        }
+        let request = VolumeCreate { groups: 4096, ..volume_create("wide", "8+2") };
+        let volume = fixture.state.volume_create(&request, 1).expect("it fits").clone();
+        let group = GroupId { volume: volume.id, index: 4000 };
+        for times in 1..=2 {
+            let (_, config) = fixture.state.cluster.map().group(group).expect("it is there");
+            let primary = config.primary(volume.geometry.code()).expect("all are live");
+            let renew = GroupRenew { group, epoch: config.epoch, brick: config.slots[primary].brick };
+            let writes = fixture.state.cluster.renew(&renew).expect("its primary asks");
+            assert!(size(&writes) < 300, "{} bytes", size(&writes));
+            assert!(fixture.state.commit(writes));
+            let before = fixture.state.cluster.map().clone();
+            let (_, config) = before.group(group).expect("it is there");
+            assert_eq!(config.epoch.0, volume.groups[4000].epoch.0 + times);
+            fixture = fixture.restart(vec![]);
+            let after = fixture.state.cluster.map();
+            assert_eq!((&after.volumes, after.version), (&before.volumes, before.version));
+        }
+        let (_, writes) = fixture.state.cluster.delete_volume("wide").expect("it is there");
+        assert!(fixture.state.commit(writes));
+        let mut left = 0;
+        let (from, to) = (keys::all::groups(), keys::after_all(&keys::all::groups()));
+        let counted = fixture.state.store.range(&from, &to, &Writes::new(), &mut |_, _| {
+            left += 1;
+            true
+        });
+        counted.expect("readable");
+        assert_eq!(left, 0, "a volume that takes the number later would get these groups");
     });
 }
 

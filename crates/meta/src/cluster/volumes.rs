@@ -11,7 +11,7 @@ use types::messages::cluster::{DISK, TierInfo, TierSpec, VolumeCreate, VolumeInf
 use types::messages::names::{FileKind, Owner};
 use types::tuning::TuningError;
 use types::wire::to_bytes;
-use types::{InodeId, ObjectId, Refusal, Tuning, VolumeId};
+use types::{GroupId, InodeId, ObjectId, Refusal, Tuning, VolumeId};
 
 use super::history::Changed;
 use super::map::Cluster;
@@ -192,6 +192,8 @@ impl Cluster {
         let record = VolumeRecord { name, geometry, groups, same_node, block, deleted: true };
         let mut writes = Writes::new();
         writes.insert(keys::volume(id), Some(to_value(&record)));
+        let groups = (0..).take(record.groups.len()).map(|index| GroupId { volume: id, index });
+        writes.extend(groups.map(|group| (keys::group(group), None)));
         writes.insert(keys::tuning(id), None);
         writes.insert(keys::placement(id), None);
         writes.insert(keys::near_writer(id), None);
