@@ -389,7 +389,7 @@ fn a_store_of_another_version_is_refused() {
     for engine in engines() {
         let mut value = crate::records::to_value(&types::ClusterId([3; 16]));
         value[0] = 1;
-        let pairs = [(crate::keys::cluster(), value)];
+        let pairs = [(keys::cluster(), value)];
         let pairs = pairs.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice())));
         engine.commit(pairs).expect("it works");
         let loaded = crate::state::State::load(engine.clone(), 0).err();
