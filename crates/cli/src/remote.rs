@@ -480,6 +480,16 @@ pub(crate) fn explain(error: CallError, address: &str) -> anyhow::Error {
             format!("the service at {address} belongs to another cluster ({theirs})"),
             "the address of the right cluster's metadata service in --meta",
         ),
+        CallError::OtherVersion { theirs } => problem(
+            format!(
+                "the server at {address} speaks wire version {theirs}, this command {}",
+                world::spoken()
+            ),
+            match theirs > types::wire::VERSION {
+                true => "this machine's shoal upgraded to the version of the servers",
+                false => "the servers upgraded first, or a command of their version",
+            },
+        ),
         CallError::BadReply => problem(
             format!(
                 "the server at {address} is not a metadata service of Shoal, or has an incompatible version"

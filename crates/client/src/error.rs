@@ -20,6 +20,12 @@ pub enum ClientError {
     /// The servers belong to another cluster.
     #[error("the servers belong to another cluster")]
     WrongCluster,
+    /// A server speaks none of the wire versions that this program speaks.
+    #[error("{}", CallError::OtherVersion { theirs: *theirs })]
+    OtherVersion {
+        /// The version of the server that is nearest to ours.
+        theirs: u16,
+    },
     /// A server's answer is not valid.
     #[error("a server's answer is not valid: check that all parts of the cluster run compatible versions")]
     BadReply,
@@ -38,6 +44,7 @@ impl From<CallError> for ClientError {
             CallError::Unreachable => ClientError::Unreachable,
             CallError::WrongKey => ClientError::WrongKey,
             CallError::WrongCluster { .. } => ClientError::WrongCluster,
+            CallError::OtherVersion { theirs } => ClientError::OtherVersion { theirs },
             CallError::BadReply => ClientError::BadReply,
         }
     }
@@ -62,6 +69,14 @@ pub enum MountError {
         address: String,
         /// Its cluster.
         theirs: ClusterId,
+    },
+    /// The metadata service speaks none of the wire versions that this program speaks.
+    #[error("the metadata service at {address}: {}", CallError::OtherVersion { theirs: *theirs })]
+    OtherVersion {
+        /// Where it listens.
+        address: String,
+        /// Its version that is nearest to ours.
+        theirs: u16,
     },
     /// The volume has an exclusive mount; or it has mounts, and this one would be exclusive.
     #[error("volume `{volume}` is mounted {}", places(holders))]
@@ -125,6 +140,7 @@ impl MountError {
             CallError::Unreachable => MountError::Unreachable(address),
             CallError::WrongKey => MountError::WrongKey(address),
             CallError::WrongCluster { theirs } => MountError::WrongCluster { address, theirs },
+            CallError::OtherVersion { theirs } => MountError::OtherVersion { address, theirs },
             CallError::BadReply => MountError::BadReply(address),
         }
     }

@@ -9,7 +9,7 @@ pub fn errno(error: ClientError) -> i32 {
         ClientError::Refused(refusal) => of_refusal(refusal),
         ClientError::Unreachable => libc::ETIMEDOUT,
         ClientError::WrongKey | ClientError::WrongCluster => libc::EACCES,
-        ClientError::BadReply => libc::EPROTO,
+        ClientError::BadReply | ClientError::OtherVersion { .. } => libc::EPROTO,
         ClientError::BadHandle => libc::EBADF,
         ClientError::Unmounted => libc::ENOTCONN,
     }

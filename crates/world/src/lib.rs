@@ -42,7 +42,7 @@ pub use pace::WindowSetting;
 pub use real::bind_port;
 pub use rpc::{
     Answer, Begun, Call, CallError, Handler, Identity, LocalBoxFuture, Peers, ReceiveReport, serve,
-    serve_on_threads,
+    serve_on_threads, spoken,
 };
 pub use sim::{SimOptions, Simulation};
 use types::messages::{LongTurn, WindowReport};

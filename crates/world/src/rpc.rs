@@ -30,7 +30,7 @@ use std::rc::Rc;
 use pace::IoClass;
 use types::code_probe::{CodeProbe, hit};
 use types::messages::session::Role;
-use types::wire::{self, Codec, Flags, Key, Record, Served};
+use types::wire::{self, Codec, Flags, Key, Record, Served, VERSION, VERSION_MIN};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
 pub use incoming::ReceiveReport;
@@ -74,9 +74,23 @@ pub enum CallError {
         /// The server's cluster.
         theirs: ClusterId,
     },
+    /// The server speaks none of the wire versions that this program speaks.
+    #[error("the other side speaks wire version {theirs}, this program {}: upgrade by one version at a time", spoken())]
+    OtherVersion {
+        /// The version of the server that is nearest to ours.
+        theirs: u16,
+    },
     /// The answer is not valid for this request.
     #[error("the answer is not valid for this request: check that both sides run compatible versions")]
     BadReply,
+}
+
+/// The wire versions that this program speaks, for people to read.
+pub fn spoken() -> String {
+    match (VERSION_MIN, VERSION) {
+        (oldest, newest) if oldest == newest => format!("{newest}"),
+        (oldest, newest) => format!("{oldest} to {newest}"),
+    }
 }
 
 /// A request as it reaches a handler.

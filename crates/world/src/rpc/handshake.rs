@@ -3,7 +3,7 @@
 //! ```text
 //! caller                                  server
 //!   | Hello { versions, role, nonce, meant, address } ->  |  header: the caller's cluster, or zeros
-//!   |               <-  Welcome { version, nonce }           or Refused
+//!   |               <-  Welcome { version, nonce }           or Refused; of another version: the nearest one, and the end
 //!   | Prove { proof }                              ->  |
 //!   |   <-  Proved { proof, cluster, bulk, is_crowded, name } or Refused
 //! ```
@@ -23,7 +23,7 @@ use types::messages::session::{Hello, Meant, Prove, Proved, Role, Welcome};
 use types::wire::{self, Flags, HeaderError, Record, Side, Transcript, VERSION, VERSION_MIN, prove, seal};
 use types::{Buf, ClusterId, Epoch, RAIL, Refusal};
 
-use super::{CallError, Identity};
+use super::{CallError, Identity, spoken};
 use crate::{Frame, Receiver, Sender, World};
 
 /// How long the handshake may take, in microseconds.
@@ -106,7 +106,7 @@ pub(super) async fn initiate(
     let expected = identity.cluster;
     let (welcome, welcomed): (Welcome, _) = ask(expected, &hello, sender, receiver).await?;
     if !(VERSION_MIN..=VERSION).contains(&welcome.version) {
-        return Err(CallError::Refused(Refusal::Unsupported));
+        return Err(CallError::OtherVersion { theirs: welcome.version });
     }
     let transcript = Transcript::of(expected, &wire::to_bytes(&hello), &welcomed);
     let proof = prove(&identity.key, Side::Caller, &transcript, &[]);
@@ -150,7 +150,7 @@ async fn ask<Q: Record, A: Record>(
     sender.send(frame(record, cluster, Flags::REQUEST)).await.map_err(|_| CallError::Unreachable)?;
     let answer = match receiver.recv_within(HANDSHAKE_MAX).await {
         Ok(Some(answer)) => answer,
-        Err(error) if is_other_version(&error) => return Err(CallError::Refused(Refusal::Unsupported)),
+        Err(error) => return Err(other_version(&error).unwrap_or(CallError::Unreachable)),
         _ => return Err(CallError::Unreachable),
     };
     let theirs = answer.header.cluster;
@@ -169,9 +169,16 @@ async fn ask<Q: Record, A: Record>(
     Ok((record, answer.record))
 }
 
-fn is_other_version(error: &io::Error) -> bool {
-    let header = error.get_ref().and_then(|inner| inner.downcast_ref());
-    matches!(header, Some(HeaderError::Version(_)))
+/// The version of a frame that this build cannot read.
+fn version_of(error: &io::Error) -> Option<u16> {
+    match error.get_ref()?.downcast_ref()? {
+        HeaderError::Version(theirs) => Some(*theirs),
+        _ => None,
+    }
+}
+
+fn other_version(error: &io::Error) -> Option<CallError> {
+    version_of(error).map(|theirs| CallError::OtherVersion { theirs })
 }
 
 /// Why a server rejects a caller.
@@ -183,6 +190,14 @@ pub(super) enum HandshakeError {
     /// The server refused, and has sent the reason.
     #[error("refused: {0}")]
     Refused(Refusal),
+    /// The caller speaks none of the server's wire versions. It has heard the nearest one.
+    #[error("the caller speaks wire versions {oldest} to {newest}, this server {}", spoken())]
+    OtherVersion {
+        /// The caller's oldest version.
+        oldest: u16,
+        /// The caller's newest version.
+        newest: u16,
+    },
 }
 
 impl From<io::Error> for HandshakeError {
@@ -219,11 +234,12 @@ async fn hear(
     has_proved: &mut bool,
 ) -> Result<Role, HandshakeError> {
     let (expected, hello, said) = next::<Hello>(receiver).await?;
-    if hello.version_max < VERSION_MIN || hello.version_min > VERSION {
-        return Err(HandshakeError::Refused(Refusal::Unsupported));
-    }
-    let welcome = Welcome { version: VERSION.min(hello.version_max), nonce: nonce(world) };
+    let (oldest, newest) = (hello.version_min, hello.version_max);
+    let welcome = Welcome { version: newest.clamp(VERSION_MIN, VERSION), nonce: nonce(world) };
     sender.send(frame(&welcome, ClusterId::default(), Flags::REPLY)).await?;
+    if !(oldest..=newest).contains(&welcome.version) {
+        return Err(HandshakeError::OtherVersion { oldest, newest });
+    }
     let transcript = Transcript::of(expected, &said, &wire::to_bytes(&welcome));
     let (_, Prove { proof }, _) = next::<Prove>(receiver).await?;
     if !same(&proof, &prove(&identity.key, Side::Caller, &transcript, &[])) {
@@ -265,7 +281,7 @@ async fn next<R: Record>(receiver: &mut Receiver) -> Result<(ClusterId, R, Vec<u
     let frame = match receiver.recv_within(HANDSHAKE_MAX).await {
         Ok(Some(frame)) => frame,
         Ok(None) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-        Err(error) if is_other_version(&error) => return Err(HandshakeError::Refused(Refusal::Unsupported)),
+        Err(error) if version_of(&error).is_some() => return Err(HandshakeError::Refused(Refusal::Unsupported)),
         Err(error) => return Err(error.into()),
     };
     if frame.header.kind != R::KIND {

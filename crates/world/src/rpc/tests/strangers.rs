@@ -54,7 +54,15 @@ fn a_handshake_out_of_order_is_refused() {
             address: SERVER.to_owned(),
         };
         let newer = Hello { version_min: VERSION + 1, version_max: VERSION + 9, ..hello.clone() };
-        assert_eq!(refused(say(client, vec![request(&newer)]).await), Some(Refusal::Unsupported));
+        // It hears which version is the nearest, as one that is older does.
+        let older = Hello { version_min: 0, version_max: VERSION_MIN - 1, ..hello.clone() };
+        for (other, nearest) in [(newer, VERSION), (older, VERSION_MIN)] {
+            let answer = say(client, vec![request(&other)]).await.expect("a welcome");
+            let welcome: types::messages::session::Welcome = wire::from_bytes(&answer.record).unwrap();
+            assert_eq!((answer.header.cluster, welcome.version), (ClusterId::default(), nearest));
+            let proof = types::messages::session::Prove { proof: [1; 32] };
+            assert!(say(client, vec![request(&other), request(&proof)]).await.is_none(), "nothing follows");
+        }
         let mut newer = request(&hello);
         newer.header.version = VERSION + 1;
         assert_eq!(refused(say(client, vec![newer]).await), Some(Refusal::Unsupported));
