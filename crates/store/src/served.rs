@@ -57,7 +57,7 @@ impl Server {
         if waited.is_none() && queued_us < SERVED_MIN_US {
             return Ok(answer);
         }
-        let now = server.world.now();
+        let now = server.world.turn_began();
         let (trace, begun) = waited.unwrap_or_else(|| (Trace::new(), now));
         let from = begun.saturating_sub(queued_us);
         let us = now.saturating_sub(from);

@@ -153,7 +153,7 @@ struct Request<'a> {
 impl Request<'_> {
     /// It is complete. Returns how long it took, in microseconds.
     fn complete(self) -> u64 {
-        let until = self.disk.world.now();
+        let until = self.disk.world.turn_began();
         if let Some(trace) = &self.trace {
             trace.add(Span { kind: SpanKind::Wait(Stage::Device), from: self.from, until });
         }

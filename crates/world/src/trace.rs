@@ -8,7 +8,8 @@
 //! A request that is run by [`late()`] gets its trace when it begins to wait. Most requests never wait, and cost next to nothing. So
 //! all requests can be watched, and it is decided at their end which ones are kept.
 //!
-//! A trace has at most [`SPANS_MAX`] spans; the longest ones are kept.
+//! A trace has at most [`SPANS_MAX`] spans; the longest ones are kept. Times are those at which the turn began ([`World::turn_began`]): a
+//! wait ends with the turn that it wakes, and most requests that are traced are quick, so each reading of the clock counts.
 
 mod late;
 mod sampler;
@@ -93,13 +94,47 @@ struct Inner {
     /// When it began, in microseconds, if anybody has noted it.
     since: Cell<Option<u64>>,
     spans: RefCell<Vec<Span>>,
-    /// What a task of its own has waited for on behalf of this request.
-    served: RefCell<Option<Served>>,
+    /// What a task of its own has waited for on behalf of this request. Few requests have that.
+    served: RefCell<Option<Box<Served>>>,
+}
+
+impl Inner {
+    /// Forgets everything, and keeps the room for spans.
+    fn clear(&mut self) {
+        self.since.set(None);
+        self.spans.get_mut().clear();
+        self.served.get_mut().take();
+    }
 }
 
 /// The spans of one request. Clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Trace(Rc<Inner>);
+
+/// Most traces that a thread keeps for later requests.
+const FREE_MAX: usize = 64;
+
+impl Default for Trace {
+    fn default() -> Trace {
+        Trace::new()
+    }
+}
+
+impl Drop for Trace {
+    /// The last clone leaves its room to a later request of the thread: all requests that wait are traced, most of them for
+    /// microseconds.
+    fn drop(&mut self) {
+        let Some(inner) = Rc::get_mut(&mut self.0) else { return };
+        inner.clear();
+        // Fails only when the thread ends.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < FREE_MAX {
+                free.push(self.0.clone());
+            }
+        });
+    }
+}
 
 /// Whether the request that is being polled is measured.
 #[derive(Clone, Default)]
@@ -129,6 +164,8 @@ thread_local! {
     static CURRENT: RefCell<Current> = const { RefCell::new(Current::Off) };
     /// The layers that a request has entered before it got its trace.
     static ENTERED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    /// Traces that nobody uses.
+    static FREE: RefCell<Vec<Rc<Inner>>> = const { RefCell::new(Vec::new()) };
     /// How long the next request of this thread has waited before it got here, in microseconds.
     static WAITED: Cell<u64> = const { Cell::new(0) };
 }
@@ -146,7 +183,7 @@ pub fn take_waited() -> u64 {
 impl Trace {
     /// Without spans.
     pub fn new() -> Trace {
-        Trace::default()
+        Trace(FREE.with_borrow_mut(Vec::pop).unwrap_or_default())
     }
 
     /// The trace of the task that is being polled, if it has one. If it gets one when it waits, it gets it now.
@@ -162,10 +199,10 @@ impl Trace {
         })
     }
 
-    /// As [`Trace::current`], with the time, in microseconds of [`World::now`], for something that begins.
+    /// As [`Trace::current`], with the time, in microseconds of [`World::turn_began`], for something that begins.
     pub fn current_since(world: &World) -> Option<(Trace, u64)> {
         let trace = Trace::current()?;
-        let now = world.now();
+        let now = world.turn_began();
         if trace.0.since.get().is_none() {
             trace.0.since.set(Some(now));
         }
@@ -180,6 +217,12 @@ impl Trace {
     /// The request has entered a layer at the time `now`.
     fn enter(&self, layer: &'static str, now: u64) {
         self.add(Span { kind: SpanKind::Layer(layer), from: now, until: now });
+    }
+
+    /// The request had entered these layers, at most [`LAYERS_MAX`], when it began to wait at the time `now`.
+    fn enter_all(&self, layers: impl Iterator<Item = &'static str>, now: u64) {
+        let span = |layer| Span { kind: SpanKind::Layer(layer), from: now, until: now };
+        self.0.spans.borrow_mut().extend(layers.map(span));
     }
 
     /// Adds a span.
@@ -211,12 +254,12 @@ impl Trace {
 
     /// A task of its own has done the work of this request, and has waited for this.
     pub fn set_served(&self, served: Served) {
-        self.0.served.replace(Some(served));
+        self.0.served.replace(Some(Box::new(served)));
     }
 
     /// What was set.
     pub fn take_served(&self) -> Option<Served> {
-        self.0.served.take()
+        self.0.served.take().map(|served| *served)
     }
 }
 
@@ -229,7 +272,7 @@ pub fn enter(world: &World, layer: impl FnOnce() -> &'static str) {
                 entered.push(layer());
             }
         }),
-        Current::On(trace) => trace.enter(layer(), world.now()),
+        Current::On(trace) => trace.enter(layer(), world.turn_began()),
     });
 }
 
@@ -250,7 +293,7 @@ pub async fn span<F: Future>(world: &World, stage: Stage, wait: F) -> F::Output 
     })
     .await;
     if let Some((trace, from)) = begun {
-        trace.add(Span { kind: SpanKind::Wait(stage), from, until: world.now() });
+        trace.add(Span { kind: SpanKind::Wait(stage), from, until: world.turn_began() });
     }
     output
 }
@@ -318,6 +361,25 @@ mod tests {
             .collect();
         assert_eq!(spans, [(true, false), (false, true), (false, true)]);
         assert!(Trace::current().is_none());
+    }
+
+    #[test]
+    fn a_trace_leaves_its_room_and_nothing_else() {
+        let trace = Trace::new();
+        let clone = trace.clone();
+        trace.0.since.set(Some(7));
+        trace.add(Span { kind: SpanKind::Layer("top"), from: 1, until: 2 });
+        trace.set_served(Served::default());
+        drop(trace);
+        assert_ne!(Rc::as_ptr(&Trace::new().0), Rc::as_ptr(&clone.0), "it is in use");
+        let place = Rc::as_ptr(&clone.0);
+        drop(clone);
+        let next = Trace::new();
+        assert_eq!(Rc::as_ptr(&next.0), place);
+        assert!(next.0.since.get().is_none() && next.take_served().is_none() && next.take().is_empty());
+        let many: Vec<Trace> = (0..2 * FREE_MAX).map(|_| Trace::new()).collect();
+        drop(many);
+        assert_eq!(FREE.with_borrow(Vec::len), FREE_MAX);
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Io {
     /// How to ask the brick of a part. `None` if the primary must be asked: the slot is not live, its brick silent or, if
     /// `hedge`, slow.
     pub(super) fn direct(&self, part: Part, hedge: bool) -> Option<Direct> {
-        let (routes, now) = (&self.link.routes, self.link.world.now());
+        let (routes, now) = (&self.link.routes, self.link.world.turn_began());
         let route = routes.route(part.key);
         let (brick, _) = route.live(part.slot)?;
         if routes.is_suspect(brick, now) {
@@ -67,7 +67,7 @@ impl Io {
         self.layer_counts.read_brick(&file.layer_counts, direct.part.len);
         let Some(patience_us) = direct.patience_us else { return ask_brick(&self.link, direct, None).await };
         let (begun, world) = (Begun::default(), &self.link.world);
-        let since = world.now();
+        let since = world.turn_began();
         let mut asking = pin!(ask_brick(&self.link, direct, Some(&begun)));
         match world.timeout(patience_us, asking.as_mut()).await {
             Some(answer) => answer,
@@ -123,8 +123,9 @@ async fn ask_brick(link: &Link, direct: &Direct, begun: Option<&Begun>) -> Optio
     let asked = link.peers.call_seen(READ_UNIT_US, begun, address, route.epoch, &request, Buf::empty()).await;
     match asked {
         Ok((_, bytes)) if bytes.len() <= part.len => {
-            let now = link.world.now();
-            link.routes.latencies().note(now, *brick, u64::from(len), now - since, true);
+            // The answer has woken this turn.
+            let now = link.world.turn_began();
+            link.routes.latencies().note(now, *brick, u64::from(len), now.saturating_sub(since), true);
             link.routes.counts.count(Counter::DirectBytes, u64::from(len));
             return Some(bytes);
         }

@@ -38,7 +38,7 @@ impl Server {
         let (group, key) = (read.group, read.key);
         self.check_lease(group.volume)?;
         self.check_live(group, epoch)?;
-        self.busy_at.set(self.world.now());
+        self.busy_at.set(self.world.turn_began());
         self.count_asked_read(read.len);
         self.check_not_dropped(read.key)?;
         let answer = self

@@ -16,7 +16,7 @@ impl Server {
         read: ReadStripe,
     ) -> Result<(StripeBytes, Buf), Refusal> {
         self.check_primary(read.group, epoch)?;
-        self.busy_at.set(self.world.now());
+        self.busy_at.set(self.world.turn_began());
         self.count_asked_read(read.len);
         // The place in the lane is shared with other reads. Operations that entered the lane earlier come first.
         let ticket = self.lanes.enter_shared(read.key);

@@ -23,7 +23,7 @@ impl Server {
         if !is_whole || usize::from(stage.slot) >= geometry.code().slots() {
             return Err(Refusal::Malformed);
         }
-        self.busy_at.set(self.world.now());
+        self.busy_at.set(self.world.turn_began());
         self.count_asked_write(payload.len());
         self.check_served(stage.group, epoch)?;
         let runs = self.slot.borrow_mut().room_for_stage(epoch, &stage, self.reserve_blocks())?;

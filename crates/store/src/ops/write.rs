@@ -90,7 +90,7 @@ impl Server {
     ) -> Result<Done, Refusal> {
         self.check_writer(w.client, w.group)?;
         self.check_primary(w.group, epoch)?;
-        self.busy_at.set(self.world.now());
+        self.busy_at.set(self.world.turn_began());
         let geometry = self.tier(w.group)?.geometry;
         let len = spans_len(&w.spans, geometry.stripe()).ok_or(Refusal::Malformed)?;
         let staged_part = w.staged && (w.zero || len != geometry.stripe());

@@ -170,10 +170,11 @@ impl Peers {
             None => (None, None),
         };
         if let Some((trace, from)) = traced {
-            let (address, credit_us) = (address.into(), credit_us.get());
-            let served = served.map(Box::new);
+            let known = chosen.get().map(|link| &link.address).filter(|known| known.as_ref() == address);
+            let address = known.map_or_else(|| address.into(), Rc::clone);
+            let (credit_us, served) = (credit_us.get(), served.map(Box::new));
             let kind = SpanKind::Call { address, request: R::NAME, credit_us, served };
-            trace.add(Span { kind, from, until: self.0.world.now() });
+            trace.add(Span { kind, from, until: self.0.world.turn_began() });
         }
         match answer {
             // The next call goes to the one that leads then.

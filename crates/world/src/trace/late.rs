@@ -46,10 +46,8 @@ impl<F: Future> Future for LateTrace<'_, F> {
             Poll::Pending => {
                 if waiting.is_none() {
                     *waiting = Trace::current().map(|trace| {
-                        let now = trace.0.since.get().unwrap_or_else(|| world.now());
-                        ENTERED.with_borrow_mut(|entered| {
-                            entered.drain(..).for_each(|layer| trace.enter(layer, now))
-                        });
+                        let now = trace.0.since.get().unwrap_or_else(|| world.turn_began());
+                        ENTERED.with_borrow_mut(|entered| trace.enter_all(entered.drain(..), now));
                         (trace, now)
                     });
                 }
