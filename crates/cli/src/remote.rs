@@ -481,10 +481,7 @@ pub(crate) fn explain(error: CallError, address: &str) -> anyhow::Error {
             "the address of the right cluster's metadata service in --meta",
         ),
         CallError::OtherVersion { theirs } => problem(
-            format!(
-                "the server at {address} speaks wire version {theirs}, this command {}",
-                world::spoken()
-            ),
+            format!("the server at {address} speaks wire version {theirs}, this command {}", world::spoken()),
             match theirs > types::wire::VERSION {
                 true => "this machine's shoal upgraded to the version of the servers",
                 false => "the servers upgraded first, or a command of their version",

@@ -64,7 +64,9 @@ fn main() {
         let bytes: Vec<u8> = (0..len).map(|at| (at * 31) as u8).collect();
         assert_eq!(crc(&bytes), by_table(&bytes), "both are CRC-32C");
         let turns: Vec<[f64; 3]> = (0..TURNS)
-            .map(|_| [seconds(crc, &bytes), seconds(by_table, &bytes), seconds(|bytes| seal.tag([bytes]), &bytes)])
+            .map(|_| {
+                [seconds(crc, &bytes), seconds(by_table, &bytes), seconds(|bytes| seal.tag([bytes]), &bytes)]
+            })
             .collect();
         let of = |which: usize| median(turns.iter().map(|turn| turn[which]).collect());
         let speed = |which: usize| len as f64 / of(which) / 1e9;

@@ -75,7 +75,10 @@ pub enum CallError {
         theirs: ClusterId,
     },
     /// The server speaks none of the wire versions that this program speaks.
-    #[error("the other side speaks wire version {theirs}, this program {}: upgrade by one version at a time", spoken())]
+    #[error(
+        "the other side speaks wire version {theirs}, this program {}: upgrade by one version at a time",
+        spoken()
+    )]
     OtherVersion {
         /// The version of the server that is nearest to ours.
         theirs: u16,

@@ -122,7 +122,7 @@ records! {
         groups: Vec<GroupConfig>,
         /// Slots of one group may lie on one node.
         same_node: bool,
-        /// Size in bytes of a block volume, whose only file is [`DISK`]. [`None`] for a volume of files.
+        /// Size in bytes of a block volume, whose only file is [`DISK`](super::volumes::DISK). [`None`] for a volume of files.
         block: Option<u64>,
         /// Settings of the clients' translators, as [`Tuning`](crate::Tuning) shows them; empty if nothing is set.
         tuning: String,
@@ -158,7 +158,7 @@ records! {
         /// Its configuration.
         config: GroupConfig,
     }
-    /// The changes between the caller's map and the current one, or a part of them. [`MapFetch`] puts the parts
+    /// The changes between the caller's map and the current one, or a part of them. [`MapFetch`](super::cluster::MapFetch) puts the parts
     /// together.
     part MapUpdate {
         /// The version of the caller's map after it has applied this part and those that follow it (`rest`).

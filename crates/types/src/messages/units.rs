@@ -85,7 +85,7 @@ records! {
         slot: u8,
         /// Identity of the base, [`Seq::NONE`] to delete the unit.
         base: Seq,
-        /// 4-KiB blocks of each data unit, as in [`Prepare`].
+        /// 4-KiB blocks of each data unit, as in [`Prepare`](super::brick::Prepare).
         unit_blocks: Vec<u32>,
         /// For a parity slot: the identity of every data unit that it encodes.
         identities: Vec<Seq>,

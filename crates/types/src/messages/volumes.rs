@@ -33,7 +33,7 @@ records! {
         /// The shard that is to have it; [`None`] for the one with the fewest volumes. Only the first shard takes requests for
         /// others, and those without a shard.
         shard: Option<ShardId>,
-        /// From the first shard: the number of its last [`ShardStatus`]. Another shard refuses every other number with `NotServing`:
+        /// From the first shard: the number of its last [`ShardStatus`](super::shards::ShardStatus). Another shard refuses every other number with `NotServing`:
         /// a late request of a server that led before would make a second volume of one name. 0 from others.
         token: u64,
     } => VolumeReply;

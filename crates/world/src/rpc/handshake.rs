@@ -281,7 +281,9 @@ async fn next<R: Record>(receiver: &mut Receiver) -> Result<(ClusterId, R, Vec<u
     let frame = match receiver.recv_within(HANDSHAKE_MAX).await {
         Ok(Some(frame)) => frame,
         Ok(None) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-        Err(error) if version_of(&error).is_some() => return Err(HandshakeError::Refused(Refusal::Unsupported)),
+        Err(error) if version_of(&error).is_some() => {
+            return Err(HandshakeError::Refused(Refusal::Unsupported));
+        }
         Err(error) => return Err(error.into()),
     };
     if frame.header.kind != R::KIND {

@@ -18,7 +18,9 @@ use std::rc::Rc;
 use futures_util::future::select;
 use types::messages::Refused;
 use types::messages::session::{Hello, Meant, Role};
-use types::wire::{self, Codec, DecodeError, Flags, Forms, Key, Reader, Record, Request, VERSION, VERSION_MIN};
+use types::wire::{
+    self, Codec, DecodeError, Flags, Forms, Key, Reader, Record, Request, VERSION, VERSION_MIN,
+};
 use types::{Buf, ClusterId, Epoch, Refusal};
 
 use super::handshake::{Target, initiate};
