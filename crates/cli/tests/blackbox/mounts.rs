@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
@@ -331,19 +331,31 @@ fn a_mount_that_removes_files_sees_what_else_is_done_in_the_directory() {
     fixture.check_logs(&[]);
 }
 
-/// A name that both mounts make and replace at once is never a reason to fail.
+/// A name that both mounts make and replace at once is no reason to fail. Where the other mount replaces the file during both looks of the
+/// kernel, an open gets ESTALE (RELIABILITY.md, "ESTALE for a name"): that is rare, and the next open finds a file.
 #[test]
 fn names_are_made_and_replaced_by_both() {
     const THREADS: u64 = 4;
+    const ROUNDS: u64 = 40;
+    let stale = AtomicU64::new(0);
+    let read = |path: &Path| loop {
+        match fs::read_to_string(path) {
+            Err(error) if error.raw_os_error() == Some(nix::libc::ESTALE) => {
+                stale.fetch_add(1, Ordering::Relaxed)
+            }
+            read => break read.expect("one of them"),
+        };
+        assert!(stale.load(Ordering::Relaxed) <= THREADS * ROUNDS / 10, "an open often finds no file");
+    };
     let fixture = Fixture::new("names-across");
     fixture.up(3, "2+1", "512M");
     let mounts = [fixture.mount("a"), fixture.mount("b")];
     within(Duration::from_secs(120), "names on two mounts", || {
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
-                let mount = &mounts[thread as usize % 2];
+                let (mount, read) = (&mounts[thread as usize % 2], &read);
                 scope.spawn(move || {
-                    for round in 0..40 {
+                    for round in 0..ROUNDS {
                         let options = OpenOptions::new()
                             .append(true)
                             .create(true)
@@ -352,7 +364,7 @@ fn names_are_made_and_replaced_by_both() {
                         let fresh = mount.join(format!("fresh-{thread}"));
                         fs::write(&fresh, format!("{thread} {round}")).expect("a new file");
                         fs::rename(&fresh, mount.join("replaced")).expect("in the old one's place");
-                        let seen = fs::read_to_string(mount.join("replaced")).expect("one of them");
+                        let seen = read(&mount.join("replaced"));
                         assert!(seen.contains(' '), "`{seen}` was never written");
                     }
                 });
