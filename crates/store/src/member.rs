@@ -199,7 +199,9 @@ impl Server {
                 }
                 Ok(HEARTBEAT_US)
             }
-            Err(CallError::Refused(Refusal::Unknown)) => self.join_again(shard).await,
+            // A join of an earlier life of this brick may have come late, after this one's. If another process serves the brick, it is at
+            // another address, and this join is refused.
+            Err(CallError::Refused(Refusal::Unknown | Refusal::ServedTwice)) => self.join_again(shard).await,
             Err(CallError::Refused(Refusal::Unreached)) => {
                 // The rest of the lease is of no use: nobody asks this brick for anything. It has been told before the others are.
                 shard.lease_until.set(0);

@@ -10,6 +10,7 @@ mod cluster;
 mod cuts;
 mod fence;
 mod halves;
+mod late_join;
 mod late_reports;
 mod long;
 mod lost_writes;
@@ -123,6 +124,12 @@ fn a_brick_that_nobody_reaches_costs_seconds() {
     log_if_asked();
     let (first, seeds) = (number("SHOAL_SEED", 1), number("SHOAL_UNREACHABLE_SEEDS", 7));
     (first..first + seeds).for_each(unreachable::run);
+}
+
+/// A brick whose earlier life is heard late joins once more.
+#[test]
+fn a_late_join_of_an_earlier_life_ends_no_brick() {
+    (1..=4).for_each(late_join::run);
 }
 
 /// A client that alone does not reach a brick asks it by way of others. `SHOAL_ALONE_SEEDS=N` for more runs.

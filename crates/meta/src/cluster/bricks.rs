@@ -5,6 +5,7 @@
 //! | joins for the first time | added, Up | |
 //! | joins again, another life from the same address | Up | where it is primary: epoch + 1 |
 //! | joins again, another life from elsewhere | refused while the old life has its lease, then as above | |
+//! | an earlier life's join comes late, from the same address | Up | where it is primary: epoch + 1; the present life's heartbeat is refused, and it joins again |
 //! | joins again, the same life | lease renewed; Up if it was Out | if it was Out and is primary: epoch + 1 |
 //! | not reached by others | its lease is not renewed: `reports.rs` | |
 //! | silent for its lease and the margin | Out | where it is live: slot Out, epoch + 1, if K slots stay live |
