@@ -1,10 +1,11 @@
 //! Requests to the servers of a cluster, from a command that waits for the answers.
 
+mod explain;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::net::ToSocketAddrs;
 use std::ops::Deref;
 use std::path::PathBuf;
 
@@ -20,6 +21,8 @@ use types::messages::session::Role;
 use types::wire::{Key, Request};
 use types::{BrickId, Buf, ClusterId, Epoch, MapVersion, Refusal, ShardId};
 use world::{CallError, Identity, Peers, World};
+
+pub(crate) use explain::explain;
 
 use crate::home::{Home, default_dir, read_key};
 use crate::problem::problem;
@@ -449,50 +452,6 @@ impl Remote {
     ) -> Result<R::Reply, CallError> {
         let call = self.peers.call_within(us, address, epoch, request, Buf::empty());
         self.world.block_on(call).map(|(reply, _)| reply)
-    }
-}
-
-/// The error for a failed call, with a remedy.
-pub(crate) fn explain(error: CallError, address: &str) -> anyhow::Error {
-    match error {
-        CallError::Refused(Refusal::NotLeader) => problem(
-            format!("the metadata server at {address} follows another one"),
-            "--meta with all metadata servers, as in A:7400,B:7400,C:7400; `shoal meta list` shows them",
-        ),
-        CallError::Refused(refusal) => {
-            anyhow::anyhow!("the metadata service at {address} refused: {refusal}")
-        }
-        CallError::Unreachable => match address.split(',').find(|server| server.to_socket_addrs().is_err()) {
-            Some(unknown) => problem(
-                format!("this machine knows no address of {unknown}, which should be a metadata server"),
-                "check the name in --meta, or use a number: `getent hosts NAME` asks as this command does",
-            ),
-            None => problem(
-                format!("the metadata service at {address} does not answer"),
-                "`shoal up` for a cluster of this machine; otherwise check --meta, and that `shoal meta` runs there",
-            ),
-        },
-        CallError::WrongKey => problem(
-            format!("the metadata service at {address} has another key than this command"),
-            "--key-file with the key of that cluster",
-        ),
-        CallError::WrongCluster { theirs } => problem(
-            format!("the service at {address} belongs to another cluster ({theirs})"),
-            "the address of the right cluster's metadata service in --meta",
-        ),
-        CallError::OtherVersion { theirs } => problem(
-            format!("the server at {address} speaks wire version {theirs}, this command {}", world::spoken()),
-            match theirs > types::wire::VERSION {
-                true => "this machine's shoal upgraded to the version of the servers",
-                false => "the servers upgraded first, or a command of their version",
-            },
-        ),
-        CallError::BadReply => problem(
-            format!(
-                "the server at {address} is not a metadata service of Shoal, or has an incompatible version"
-            ),
-            "check --meta",
-        ),
     }
 }
 

@@ -76,18 +76,11 @@ async fn disk_as_text(world: &World) -> String {
     lines
 }
 
-/// A chapter for a record of the journal.
-fn chapter<R: Record>(forms: &mut Forms) -> (u16, String) {
-    R::describe(forms);
-    let table = forms.take(R::NAME).expect("just described");
-    (R::KIND, format!("### {} {}\n\n{table}\n", R::KIND, R::NAME))
-}
-
 #[test]
 fn the_document_of_formats_has_everything_on_disk() {
     let mut forms = Forms::default();
     let mut chapters = Vec::new();
-    macro_rules! describe { ($($record:ident),*) => { $(chapters.push(chapter::<$record>(&mut forms));)* }; }
+    macro_rules! describe { ($($record:ident),*) => { $(chapters.push(forms.chapter::<$record>());)* }; }
     describe!(
         PrepareRecord,
         Decided,

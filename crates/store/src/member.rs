@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::rc::Rc;
 
-use types::limits::{HEARTBEAT_US, LEASE_US};
+use types::limits::{CALL_TIMEOUT_US, HEARTBEAT_US, LEASE_US};
 use types::messages::cluster::{
     BrickHeartbeat, BrickJoin, BrickJoined, ClusterMap, HeartbeatReply, MapFetch,
 };
@@ -19,6 +19,8 @@ use crate::shard::Shard;
 
 /// Pause before the metadata service is asked again, in microseconds.
 const RETRY_US: u64 = 200_000;
+/// How long after its first join a brick allows for joins that an earlier process has sent, in microseconds.
+const LATE_JOIN_US: u64 = 2 * CALL_TIMEOUT_US;
 /// How long the first answer of the metadata service may take, in microseconds.
 const JOIN_US: u64 = 60_000_000;
 
@@ -74,6 +76,9 @@ impl Server {
         // The brick needs the map to know what it may serve. The lease begins with the join nevertheless.
         self.fetch_map(shard, reply.map).await?;
         shard.lease_until.set(sent + LEASE_US);
+        if shard.joined_at.get() == 0 {
+            shard.joined_at.set(sent);
+        }
         Ok(())
     }
 
@@ -199,9 +204,12 @@ impl Server {
                 }
                 Ok(HEARTBEAT_US)
             }
-            // A join of an earlier life of this brick may have come late, after this one's. If another process serves the brick, it is at
-            // another address, and this join is refused.
-            Err(CallError::Refused(Refusal::Unknown | Refusal::ServedTwice)) => self.join_again(shard).await,
+            Err(CallError::Refused(Refusal::Unknown)) => self.join_again(shard).await,
+            // The service may have heard an earlier process of this brick after this one. Later, or if this join is refused too, another
+            // process serves the brick.
+            Err(CallError::Refused(Refusal::ServedTwice)) if sent < shard.joined_at.get() + LATE_JOIN_US => {
+                self.join_again(shard).await
+            }
             Err(CallError::Refused(Refusal::Unreached)) => {
                 // The rest of the lease is of no use: nobody asks this brick for anything. It has been told before the others are.
                 shard.lease_until.set(0);

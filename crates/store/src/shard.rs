@@ -20,6 +20,8 @@ pub(crate) struct Shard {
     pub(crate) map: RefCell<Rc<ClusterMap>>,
     /// The end of the brick's lease, in microseconds of the world's clock.
     pub(crate) lease_until: Cell<u64>,
+    /// When this run of the brick joined first, in microseconds; 0 if it has not.
+    pub(crate) joined_at: Cell<u64>,
     /// When its metadata was restored last, as far as this brick knows; 0 if never.
     pub(crate) restored: Cell<u64>,
     /// Its clients whose writes are refused.
@@ -42,6 +44,7 @@ impl Shard {
             meta: RefCell::new(meta.to_owned()),
             map: RefCell::new(Rc::new(ClusterMap::empty(cluster))),
             lease_until: Cell::new(0),
+            joined_at: Cell::new(0),
             restored: Cell::new(0),
             fences: RefCell::new(Fences { upto: ClientId(id.numbers().start), mounted: Vec::new() }),
             accepted: Cell::new(0),

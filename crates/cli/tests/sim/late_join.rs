@@ -1,4 +1,5 @@
-//! A join of an earlier life of a brick comes late, after the join of its present one: the brick joins once more and goes on.
+//! The metadata service hears an earlier process of a brick after the present one. The present one joins once more. When it has served for
+//! longer, it ends instead: then another process serves the brick.
 
 use store::Superblock;
 use types::messages::cluster::{BrickClass, BrickJoin};
@@ -11,6 +12,8 @@ use crate::cluster::{Cluster, brick_address, brick_node, create_volume, identity
 
 /// Time in which a brick beats twice, in microseconds.
 const BEATS_US: u64 = 3_000_000;
+/// Time after which a brick knows of no late join any more, in microseconds.
+const LATE_US: u64 = 20_000_000;
 
 pub(crate) fn run(seed: u64) {
     let cluster = Cluster::new(seed, SimOptions::default(), 3, 32 << 20, 8 << 20);
@@ -52,5 +55,10 @@ pub(crate) fn run(seed: u64) {
             BrickJoin { address: "elsewhere:1".to_owned(), incarnation: Incarnation(seed + 2), ..late };
         let refused = Err(CallError::Refused(types::Refusal::ServedTwice));
         assert_eq!(join(&other).await, refused);
+        // No join is that late: two processes serve the brick at one address, and do not take it from each other for ever.
+        driver.sleep(LATE_US).await;
+        assert_eq!(join(&BrickJoin { incarnation: Incarnation(seed + 3), ..late }).await, Ok(()));
+        driver.sleep(BEATS_US).await;
+        assert!(cluster.ended.borrow().contains_key(&brick.0), "seed {seed}: two processes serve the brick");
     });
 }

@@ -102,8 +102,8 @@ records! {
         /// Number of the recall.
         number: u64,
     } => Done;
-    /// The client has no read or write of an inode under way. Answered when the truncation is done or has failed.
-    /// Then the client gets the inode's new attributes and goes on.
+    /// The client has no read or write of an inode under way. The service answers when the truncation is done or has failed. The client then
+    /// gets the inode's new attributes, and begins reads and writes again.
     216 Quiesced {
         /// The client.
         client: ClientId,

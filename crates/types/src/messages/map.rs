@@ -161,7 +161,7 @@ records! {
     /// The changes between the caller's map and the current one, or a part of them. [`MapFetch`](super::cluster::MapFetch) puts the parts
     /// together.
     part MapUpdate {
-        /// The version of the caller's map after it has applied this part and those that follow it (`rest`).
+        /// The version that the caller's map has when the caller has applied all parts (`rest`).
         version: MapVersion,
         /// The cluster.
         cluster: ClusterId,

@@ -92,7 +92,7 @@ records! {
         leader: MetaMember,
         /// The record.
         number: u64,
-        /// Where this part is in the order of all parts; 0 begins anew.
+        /// The number of this part. With part 0 the receiver forgets earlier parts.
         part: u64,
         /// No other part follows.
         is_last: bool,

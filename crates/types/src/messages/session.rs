@@ -87,10 +87,9 @@ records! {
         /// Where others reach the server, if it says so: all its addresses, joined by [`RAIL`](crate::RAIL).
         name: String,
     };
-    /// Send so many bytes more of the payload that you have announced under this request id. There is no answer but the pieces.
-    /// From caller to server, as a request, it is about the answer; from server to caller, as an answer, about the request. 0
-    /// from a caller: the call is given up. If pieces of its request are missing, none will come; otherwise its answer is not
-    /// wanted any more.
+    /// The receiver of an announced payload allows its sender this many bytes more. The payload has this request id. The pieces are the only
+    /// answer. A caller sends a grant as a request: it is about the answer. A server sends one as an answer: it is about the request.
+    /// With 0 a caller gives the call up: it sends no further piece of its request, and does not want the answer.
     14 Grant {
         /// Bytes.
         bytes: u32,
@@ -103,8 +102,8 @@ records! {
         /// How often it has waited for a timeout of TCP on it.
         timeouts: u32,
     };
-    /// Asks for so many bytes of zeros at once, without credit, to learn what the network does with them. The connection itself
-    /// answers: nothing else of the server is touched. More than [`NET_PROBE_MAX`](crate::limits::NET_PROBE_MAX) are refused.
+    /// The caller asks for this many zeros at once, without credit, to learn what the network does with them. The connection itself
+    /// answers: the server's handler does not see the request. More than [`NET_PROBE_MAX`](crate::limits::NET_PROBE_MAX) are refused.
     16 NetProbe {
         /// Bytes.
         bytes: u32,

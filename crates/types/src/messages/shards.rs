@@ -34,7 +34,7 @@ records! {
         leader: String,
         /// Requests per second that it serves.
         load: u32,
-        /// Those that could lead instead.
+        /// The servers of the shard that could lead in place of the leader.
         followers: Vec<String>,
     } => ShardAnnounced;
     /// What the other shard should know.

@@ -218,18 +218,11 @@ fn messages_of_every_version_are_read() {
     assert!(count > 100);
 }
 
-/// A chapter for a message.
-fn chapter<R: Record>(forms: &mut Forms) -> (u16, String) {
-    R::describe(forms);
-    let table = forms.take(R::NAME).expect("just described");
-    (R::KIND, format!("### {} {}\n\n{table}\n", R::KIND, R::NAME))
-}
-
 #[test]
 fn the_document_of_formats_has_every_message() {
     let mut forms = Forms::default();
     let mut chapters = Vec::new();
-    macro_rules! describe { ($($record:ident),*) => { $(chapters.push(chapter::<$record>(&mut forms));)* }; }
+    macro_rules! describe { ($($record:ident),*) => { $(chapters.push(forms.chapter::<$record>());)* }; }
     for_each_record!(describe);
     chapters.sort();
     let messages: String = chapters.into_iter().map(|(_, chapter)| chapter).collect();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::Record;
+
 /// Collects the tables of the records that were described, and of all that they contain.
 #[derive(Debug, Default)]
 pub struct Forms {
@@ -53,9 +55,15 @@ impl Forms {
         self.tables.iter().map(|(name, table)| (name.as_str(), table.as_str()))
     }
 
-    /// Takes the table of a record out.
-    pub fn take(&mut self, name: &str) -> Option<String> {
+    fn take(&mut self, name: &str) -> Option<String> {
         self.tables.remove(name)
+    }
+
+    /// Takes out a record with a number as a chapter of a document.
+    pub fn chapter<R: Record>(&mut self) -> (u16, String) {
+        R::describe(self);
+        let table = self.take(R::NAME).expect("just described");
+        (R::KIND, format!("### {} {}\n\n{table}\n", R::KIND, R::NAME))
     }
 
     /// All tables as chapters of a document.

@@ -15,16 +15,16 @@ mod codec;
 mod forms;
 mod handshake;
 mod header;
+mod reader;
 mod records;
 mod seal;
 mod served;
 
-pub use codec::{
-    Codec, DecodeError, Last, Reader, Unknown, encode_part, from_bytes, from_plain_bytes, to_bytes,
-};
+pub use codec::{Codec, Last, Unknown, encode_part, from_bytes, from_plain_bytes, to_bytes};
 pub use forms::{Forms, at_head_of, check_document};
 pub use handshake::{Key, Proof, Side, Transcript, prove, seal};
 pub use header::{Flags, FrameHeader, HEADER_LEN, HeaderError, MAGIC, TAGGED_LEN, VERSION, VERSION_MIN};
+pub use reader::{DecodeError, Reader};
 pub use seal::{Seal, TAG_LEN, Tag};
 pub use served::{OtherServed, SERVED_MIN_US, Served, StageTimes};
 
