@@ -51,8 +51,11 @@ pub(crate) fn run(seed: u64) {
         let all = map(&driver).await;
         assert!(all.is_up(brick) && all.brick(brick).is_some_and(|info| info.capacity > 1 << 20));
         // One at another address is another process.
-        let other =
-            BrickJoin { address: "elsewhere:1".to_owned(), incarnation: Incarnation(seed + 2), ..late };
+        let other = BrickJoin {
+            address: "elsewhere:1".to_owned(),
+            incarnation: Incarnation(seed + 2),
+            ..late.clone()
+        };
         let refused = Err(CallError::Refused(types::Refusal::ServedTwice));
         assert_eq!(join(&other).await, refused);
         // No join is that late: two processes serve the brick at one address, and do not take it from each other for ever.
